@@ -1,0 +1,379 @@
+// Package config owns the YAML file: its structs, their defaults, strict
+// loading and validation. It says what the file means and what is wrong with
+// it; it opens no connection and reads none of the files that the
+// configuration names. What a setting does is left to the package it is for.
+package config
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+//go:generate go test -run Generated -update .
+
+// The comments of the fields below are the one source of the descriptions in
+// schema.json and of the tables in docs/CONFIG.md; run go generate after a
+// change. Tags: `required` marks a key that has no default ("one": exactly one
+// of those so marked), `nonempty` a list that may be left out but not be empty.
+
+// Config is the whole file.
+type Config struct {
+	// The cluster's name, as it stands in every event. Letters, digits, `.`, `_` and `-`. Left out, it is the UID of the namespace kube-system.
+	Cluster string `yaml:"cluster"`
+	// Limits of the client that talks to the API server.
+	Kubernetes Kubernetes `yaml:"kubernetes"`
+	// What to watch; one entry a resource.
+	Resources []Resource `yaml:"resources" required:"true"`
+	// Where events go. Left out, kbridge starts a NATS server of its own on 127.0.0.1 and publishes there.
+	Sinks []Sink `yaml:"sinks"`
+	// The HTTP server for metrics, health and status.
+	Server Server `yaml:"server"`
+}
+
+// Kubernetes limits the client that talks to the API server.
+type Kubernetes struct {
+	// Requests a second that the client may make on average. The default serves 200 resources.
+	QPS float64 `yaml:"qps"`
+	// Requests that the client may make at once.
+	Burst int `yaml:"burst"`
+}
+
+// Resource selects the objects of one resource and says what is sent of them.
+type Resource struct {
+	// The API group, such as `apps`. Empty or `core` is the core group (pods, services, configmaps).
+	Group string `yaml:"group"`
+	// The API version, such as `v1`. Left out, it is the one that the server prefers.
+	Version string `yaml:"version"`
+	// The resource's name as in a URL: lower-case, plural, without its group.
+	Resource string `yaml:"resource" required:"true"`
+	// Only objects of these namespaces. Left out, those of all.
+	Namespaces []string `yaml:"namespaces" nonempty:"true"`
+	// No objects of these namespaces. Not together with `namespaces`.
+	ExcludeNamespaces []string `yaml:"excludeNamespaces"`
+	// Only objects with such labels, as `kubectl get -l` takes it.
+	LabelSelector string `yaml:"labelSelector"`
+	// Only objects with such fields, as `kubectl get --field-selector` takes it. Which fields work depends on the resource; `metadata.name` and `metadata.namespace` always do.
+	FieldSelector string `yaml:"fieldSelector"`
+	// Only events of these types.
+	Types []EventType `yaml:"types" nonempty:"true"`
+	// Paths of object fields that are left out of events, in addition to `metadata.managedFields` and the last-applied annotation of kubectl.
+	Drop []string `yaml:"drop"`
+	// Whether those two are dropped. `false` leaves only the paths in `drop`.
+	DropDefaults bool `yaml:"dropDefaults"`
+	// What becomes of the values in a Secret.
+	Secrets Secrets `yaml:"secrets"`
+	// What an event's `data` is: the object itself, or a map with the object under `object`.
+	Data Data `yaml:"data"`
+	// Names of the sinks that get these events. Left out, all do.
+	Sinks []string `yaml:"sinks" nonempty:"true"`
+}
+
+// Sink is one destination, of exactly one kind.
+type Sink struct {
+	// A unique name: lower-case letters, digits and `-`.
+	Name string `yaml:"name" required:"true"`
+	// How a CloudEvent becomes a message: one JSON document, or attributes in headers and the object alone in the body.
+	Format Format `yaml:"format"`
+	// How much may be under way to this sink, unacknowledged.
+	Window Window `yaml:"window"`
+	// What becomes of events that the sink refuses for good.
+	DeadLetter DeadLetter `yaml:"deadLetter"`
+	// A NATS JetStream stream.
+	NATS *NATS `yaml:"nats" required:"one"`
+	// Standard output, one JSON document a line.
+	Stdout *Stdout `yaml:"stdout" required:"one"`
+}
+
+// Window bounds what a lane holds for its sink.
+type Window struct {
+	// Bytes of encoded events.
+	Bytes Size `yaml:"bytes"`
+	// Number of events.
+	Events int `yaml:"events"`
+}
+
+// DeadLetter says where refused events are kept.
+type DeadLetter struct {
+	// The file that keeps refused events, one JSON document a line. Left out, kbridge picks one beside its state.
+	File string `yaml:"file"`
+}
+
+// NATS is a sink that publishes to JetStream.
+type NATS struct {
+	// Servers of one NATS cluster, as `nats://`, `tls://`, `ws://` or `wss://` and host and port.
+	URLs []string `yaml:"urls" required:"true"`
+	// The stream that stores the events.
+	Stream Stream `yaml:"stream"`
+	// The template of a message's subject. In braces: `cluster`, `group`, `version`, `resource`, `kind`, `namespace`, `name`, `type`.
+	Subject string `yaml:"subject"`
+	// Credentials file (JWT and seed) to log in with.
+	Creds string `yaml:"creds"`
+	// File of the nkey seed to log in with.
+	NKey string `yaml:"nkey"`
+	// File of the token to log in with.
+	TokenFile string `yaml:"tokenFile"`
+	// User name to log in with, together with `passwordFile`.
+	User string `yaml:"user"`
+	// File of the user's password.
+	PasswordFile string `yaml:"passwordFile"`
+	// TLS settings. Given, even as `{}`, TLS is required whatever the URL says.
+	TLS *TLS `yaml:"tls"`
+	// How long to wait for the stream's acknowledgement before an event is published again.
+	AckTimeout time.Duration `yaml:"ackTimeout"`
+}
+
+// Stream describes the JetStream stream. Everything but the name matters only
+// where kbridge creates it.
+type Stream struct {
+	// The stream's name.
+	Name string `yaml:"name"`
+	// Whether kbridge creates the stream if it is absent. It never changes one that exists.
+	Create bool `yaml:"create"`
+	// Subjects that a created stream stores.
+	Subjects []string `yaml:"subjects" nonempty:"true"`
+	// How long a created stream keeps an event; `0` is for ever.
+	MaxAge time.Duration `yaml:"maxAge"`
+	// How much a created stream keeps; `0` is no limit.
+	MaxBytes Size `yaml:"maxBytes"`
+	// Copies that a created stream keeps on as many servers, 1 to 5.
+	Replicas int `yaml:"replicas"`
+	// Where a created stream keeps events.
+	Storage Storage `yaml:"storage"`
+	// What a created stream does when it is full: forget its oldest events, or refuse new ones.
+	Discard Discard `yaml:"discard"`
+	// How long a created stream recognises a repeated event.
+	Duplicates time.Duration `yaml:"duplicates"`
+}
+
+// TLS is a client's side of TLS. Its files are PEM.
+type TLS struct {
+	// Authorities that may have signed the server's certificate. Left out, the system's.
+	CA string `yaml:"ca"`
+	// The client's certificate, together with `key`.
+	Cert string `yaml:"cert"`
+	// The client's private key.
+	Key string `yaml:"key"`
+	// The name that the server's certificate must have. Left out, the URL's host.
+	ServerName string `yaml:"serverName"`
+	// Accept any certificate of the server. For tests only.
+	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
+}
+
+// Stdout is a sink that prints events. It has no settings.
+type Stdout struct{}
+
+// Server is the HTTP server for metrics, health and status.
+type Server struct {
+	// Host and port to listen on. Empty turns the server off.
+	Address string `yaml:"address"`
+}
+
+// EventType is a type of event, as `types` names it.
+type EventType string
+
+// The event types.
+const (
+	Added   EventType = "added"
+	Updated EventType = "updated"
+	Deleted EventType = "deleted"
+	Synced  EventType = "synced"
+)
+
+// Secrets says what becomes of the values in a Secret.
+type Secrets string
+
+// The treatments of Secrets.
+const (
+	SecretsRedact  Secrets = "redact"
+	SecretsInclude Secrets = "include"
+)
+
+// Data says what an event's data is.
+type Data string
+
+// The shapes of data.
+const (
+	DataObject Data = "object"
+	DataChange Data = "change"
+)
+
+// Format is how a CloudEvent becomes a message.
+type Format string
+
+// The formats.
+const (
+	FormatStructured Format = "structured"
+	FormatBinary     Format = "binary"
+)
+
+// Storage is where a stream keeps events.
+type Storage string
+
+// The storages.
+const (
+	StorageFile   Storage = "file"
+	StorageMemory Storage = "memory"
+)
+
+// Discard is what a full stream does.
+type Discard string
+
+// The policies of a full stream.
+const (
+	DiscardOld Discard = "old"
+	DiscardNew Discard = "new"
+)
+
+// enum is a string of which only some values are allowed.
+type enum interface{ values() []string }
+
+func (EventType) values() []string { return []string{"added", "updated", "deleted", "synced"} }
+func (Secrets) values() []string   { return []string{"redact", "include"} }
+func (Data) values() []string      { return []string{"object", "change"} }
+func (Format) values() []string    { return []string{"structured", "binary"} }
+func (Storage) values() []string   { return []string{"file", "memory"} }
+func (Discard) values() []string   { return []string{"old", "new"} }
+
+// defaulter is a struct that stands in a list or behind a pointer, so that its
+// defaults are set where it appears.
+type defaulter interface{ setDefaults() }
+
+func (c *Config) setDefaults() {
+	c.Kubernetes = Kubernetes{QPS: 100, Burst: 200}
+	c.Server = Server{Address: ":8080"}
+}
+
+func (r *Resource) setDefaults() {
+	r.Types = []EventType{Added, Updated, Deleted, Synced}
+	r.DropDefaults = true
+	r.Secrets = SecretsRedact
+	r.Data = DataObject
+}
+
+func (s *Sink) setDefaults() {
+	s.Format = FormatStructured
+	s.Window = Window{Bytes: 64 << 20, Events: 65536}
+}
+
+func (n *NATS) setDefaults() {
+	n.Stream = Stream{
+		Name:       "KBRIDGE",
+		Create:     true,
+		Subjects:   []string{"k8s.>"},
+		MaxAge:     24 * time.Hour,
+		MaxBytes:   1 << 30,
+		Replicas:   1,
+		Storage:    StorageFile,
+		Discard:    DiscardOld,
+		Duplicates: 2 * time.Minute,
+	}
+	n.Subject = "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"
+	n.AckTimeout = 10 * time.Second
+}
+
+func defaults[T any, P interface {
+	*T
+	defaulter
+}]() T {
+	var t T
+	P(&t).setDefaults()
+	return t
+}
+
+// Default returns the configuration of a file that sets nothing. It selects no
+// resource and so is not valid by itself.
+func Default() Config { return defaults[Config]() }
+
+// DefaultResource returns an entry of resources that sets nothing.
+func DefaultResource() Resource { return defaults[Resource]() }
+
+// DefaultSink returns an entry of sinks that sets nothing, not even its kind.
+func DefaultSink() Sink { return defaults[Sink]() }
+
+// DefaultNATS returns a nats that sets nothing, not even its URLs.
+func DefaultNATS() NATS { return defaults[NATS]() }
+
+// Load reads and checks the file. A file that was read and is wrong yields an
+// *Error with everything that is wrong with it.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read config: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse checks the file's content; name is what problems call the file. Its
+// error is an *Error.
+func Parse(name string, data []byte) (*Config, error) {
+	src := &source{lines: map[string]int{"": 1}, wrong: map[string]bool{}}
+	c := decode(src, data)
+	if c != nil {
+		c.validate(src)
+	}
+	if err := src.err(name); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Validate reports everything that is wrong with a configuration that did not
+// come from Parse, as an *Error without lines.
+func (c *Config) Validate() error {
+	src := &source{}
+	c.validate(src)
+	return src.err("config")
+}
+
+// APIGroup returns the group as the API server names it: "" for core.
+func (r *Resource) APIGroup() string {
+	if r.Group == "core" {
+		return ""
+	}
+	return r.Group
+}
+
+// Name returns the resource as kubectl names it: "deployments.apps", "pods".
+func (r *Resource) Name() string {
+	if g := r.APIGroup(); g != "" {
+		return r.Resource + "." + g
+	}
+	return r.Resource
+}
+
+// SendsTo reports whether the sink gets this resource's events.
+func (r *Resource) SendsTo(sink string) bool {
+	return len(r.Sinks) == 0 || slices.Contains(r.Sinks, sink)
+}
+
+// SendsType reports whether events of this type are sent.
+func (r *Resource) SendsType(t EventType) bool {
+	return len(r.Types) == 0 || slices.Contains(r.Types, t)
+}
+
+// selectsNamespace reports whether objects of the namespace are selected.
+func (r *Resource) selectsNamespace(ns string) bool {
+	if len(r.Namespaces) > 0 {
+		return slices.Contains(r.Namespaces, ns)
+	}
+	return !slices.Contains(r.ExcludeNamespaces, ns)
+}
+
+// DropPaths returns what is dropped from objects, defaults included, as
+// ParsePath returns it. It fails only where Validate does.
+func (r *Resource) DropPaths() ([][]string, error) {
+	var paths [][]string
+	if r.DropDefaults {
+		paths = append(paths, []string{"metadata", "managedFields"}, []string{"metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"})
+	}
+	for _, s := range r.Drop {
+		p, err := ParsePath(s)
+		if err != nil {
+			return nil, fmt.Errorf("parse drop path %q: %w", s, err)
+		}
+		paths = append(paths, p)
+	}
+	return paths, nil
+}

@@ -1,0 +1,115 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+)
+
+func compiledSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	schema, err := jsonschema.NewCompiler().Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+func againstSchema(t *testing.T, schema *jsonschema.Schema, text string) error {
+	t.Helper()
+	var doc any
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		t.Fatal(err)
+	}
+	return schema.Validate(doc)
+}
+
+// documented returns the files of examples/ and the YAML of docs/CONFIG.md.
+func documented(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	examples, err := filepath.Glob("../examples/*.yaml")
+	if err != nil || len(examples) < 2 {
+		t.Fatalf("examples are %v, %v", examples, err)
+	}
+	for _, f := range examples {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[f] = string(b)
+	}
+	docs, err := os.ReadFile(docsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?ms)^ *```yaml\n(.*?)^ *```$").FindAllStringSubmatch(string(docs), -1) {
+		// A block within a list is indented, which YAML does not mind.
+		texts["CONFIG.md: "+strings.TrimSpace(m[1])] = m[1]
+	}
+	if len(texts) < 8 {
+		t.Fatalf("only %d texts found", len(texts))
+	}
+	return texts
+}
+
+func TestEveryDocumentedFileIsValidAndFitsTheSchema(t *testing.T) {
+	t.Parallel()
+	schema := compiledSchema(t)
+	for name, text := range documented(t) {
+		if _, err := Parse(name, []byte(text)); err != nil {
+			t.Error(err)
+		}
+		if err := againstSchema(t, schema, text); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestTheSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
+	t.Parallel()
+	schema := compiledSchema(t)
+	pods := "resources: [{resource: pods}]\n"
+	for _, text := range []string{
+		"{}",
+		"resources: []",
+		"resources: [{}]",
+		"resources: [{resource: pods, filter: x}]",
+		"resources: [{resource: pods, namespaces: []}]",
+		"resources: [{resource: pods, secrets: hide}]",
+		"resources: [{resource: pods, types: [gone]}]",
+		"resources: [{resource: pods, dropDefaults: 'yes'}]",
+		pods + "state: {}",
+		pods + "kubernetes: {qps: fast}",
+		pods + "sinks: [{name: a}]",
+		pods + "sinks: [{name: a, stdout: {}, nats: {urls: [nats://n]}}]",
+		pods + "sinks: [{name: a, stdout: {}, window: {bytes: 10 apples}}]",
+		pods + "sinks: [{name: a, nats: {urls: []}}]",
+		pods + "sinks: [{name: a, nats: {urls: [nats://n], ackTimeout: soon}}]",
+		pods + "sinks: [{name: a, nats: {urls: [nats://n], ackTimeout: 10}}]",
+	} {
+		if err := againstSchema(t, schema, text); err == nil {
+			t.Errorf("the schema takes %s", text)
+		}
+		if _, err := Parse("f", []byte(text)); err == nil {
+			t.Errorf("Parse takes %s", text)
+		}
+	}
+	for _, text := range []string{
+		pods + "sinks: []",
+		pods + "sinks: [{name: a, stdout: {}, window: {bytes: 1000, events: 1}}]",
+		pods + "sinks: [{name: a, nats: {urls: [nats://n], stream: {maxAge: 0, maxBytes: 1.5Gi}, tls: {}}}]",
+	} {
+		if err := againstSchema(t, schema, text); err != nil {
+			t.Errorf("the schema refuses %s: %v", text, err)
+		}
+		if _, err := Parse("f", []byte(text)); err != nil {
+			t.Errorf("Parse refuses %s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,360 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// validator checks what a Config means, after its form was found right or its
+// wrong parts were noted.
+type validator struct {
+	*source
+	c *Config
+}
+
+func (c *Config) validate(src *source) {
+	v := validator{src, c}
+	if c.Cluster != "" && !clusterName.MatchString(c.Cluster) {
+		v.bad("cluster", show(c.Cluster), "letters, digits, '.', '_' and '-'")
+	}
+	if q := c.Kubernetes.QPS; !(q > 0) || math.IsInf(q, 0) {
+		v.bad("kubernetes.qps", strconv.FormatFloat(q, 'g', -1, 64), "a number above 0")
+	}
+	v.atLeast("kubernetes.burst", c.Kubernetes.Burst, 1)
+	if len(c.Resources) == 0 {
+		v.bad("resources", "none", "at least one")
+	}
+	for i := range c.Resources {
+		v.resource(item("resources", i), &c.Resources[i])
+	}
+	v.overlaps()
+	for i := range c.Sinks {
+		v.sink(item("sinks", i), &c.Sinks[i])
+	}
+	v.sinksTogether()
+	if c.Server.Address != "" {
+		if _, port, err := net.SplitHostPort(c.Server.Address); err != nil || !isPort(port) {
+			v.bad("server.address", show(c.Server.Address), "host:port, :port or an empty string")
+		}
+	}
+}
+
+// clusterName keeps a cluster whole in a URI and in a subject's token.
+var clusterName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+// bad notes a problem unless decoding noted one there.
+func (v validator) bad(path, value, want string) {
+	if !v.rejected(path) {
+		v.add(path, value, want)
+	}
+}
+
+func (v validator) atLeast(path string, n, least int) {
+	if n < least {
+		v.bad(path, strconv.Itoa(n), fmt.Sprintf("at least %d", least))
+	}
+}
+
+func (v validator) resource(path string, r *Resource) {
+	at := func(key string) string { return path + "." + key }
+	if r.Group != "" && len(validation.IsDNS1123Subdomain(r.Group)) > 0 {
+		v.bad(at("group"), show(r.Group), "the name of an API group, such as apps, without a version")
+	}
+	if r.Version != "" && len(validation.IsDNS1035Label(r.Version)) > 0 {
+		v.bad(at("version"), show(r.Version), "an API version such as v1 or v1beta1")
+	}
+	if len(validation.IsDNS1035Label(r.Resource)) > 0 {
+		v.bad(at("resource"), shown(r.Resource), "a lower-case plural such as deployments, without its group")
+	}
+	v.namespaces(at("namespaces"), r.Namespaces)
+	v.namespaces(at("excludeNamespaces"), r.ExcludeNamespaces)
+	if len(r.Namespaces) > 0 && len(r.ExcludeNamespaces) > 0 {
+		v.bad(at("excludeNamespaces"), "excludeNamespaces beside namespaces", "one of the two")
+	}
+	if _, err := labels.Parse(r.LabelSelector); err != nil {
+		v.bad(at("labelSelector"), show(r.LabelSelector), fmt.Sprintf("a label selector such as app=checkout,tier!=test (%v)", err))
+	}
+	if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
+		v.bad(at("fieldSelector"), show(r.FieldSelector), "a field selector such as metadata.name=checkout")
+	}
+	for i, t := range r.Types {
+		v.enum(item(at("types"), i), string(t), t)
+	}
+	v.unique(at("types"), strs(r.Types))
+	for i, s := range r.Drop {
+		p, err := ParsePath(s)
+		if err != nil {
+			v.bad(item(at("drop"), i), show(s), fmt.Sprintf("a path such as metadata.labels[example.com/team] (%v)", err))
+		} else if isNeeded(p) {
+			v.bad(item(at("drop"), i), show(s), "a field that events can do without")
+		}
+	}
+	v.enum(at("secrets"), string(r.Secrets), r.Secrets)
+	v.enum(at("data"), string(r.Data), r.Data)
+	for i, name := range r.Sinks {
+		if !slices.ContainsFunc(v.c.Sinks, func(s Sink) bool { return s.Name == name }) {
+			v.bad(item(at("sinks"), i), show(name), "the name of an entry of sinks")
+		}
+	}
+	v.unique(at("sinks"), r.Sinks)
+}
+
+func (v validator) namespaces(path string, names []string) {
+	for i, ns := range names {
+		if len(validation.IsDNS1123Label(ns)) > 0 {
+			v.bad(item(path, i), show(ns), "a namespace: at most 63 lower-case letters, digits and '-'")
+		}
+	}
+	v.unique(path, names)
+}
+
+func (v validator) unique(path string, list []string) {
+	first := map[string]int{}
+	for i, s := range list {
+		if j, ok := first[s]; ok {
+			v.bad(item(path, i), show(s), fmt.Sprintf("it once, and it is %s already", item(path, j)))
+		} else {
+			first[s] = i
+		}
+	}
+}
+
+// enum checks a value that did not pass the decoder.
+func (v validator) enum(path, s string, e enum) {
+	if !slices.Contains(e.values(), s) {
+		v.bad(path, show(s), oneOf(e.values()))
+	}
+}
+
+// overlaps notes entries that would send one object's events to one sink twice.
+// Only namespace lists prove that two entries have no object in common; the
+// version does not tell objects apart.
+func (v validator) overlaps() {
+	earlier := map[string][]int{}
+	for i := range v.c.Resources {
+		r, path := &v.c.Resources[i], item("resources", i)
+		if v.rejectedIn(path) {
+			continue
+		}
+		for _, j := range earlier[r.Name()] {
+			if o := &v.c.Resources[j]; sharesSink(r, o) && sharesNamespace(r, o) {
+				other := item("resources", j)
+				if line := v.line(other); line > 0 {
+					other = fmt.Sprintf("%s (line %d)", other, line)
+				}
+				v.add(path, r.Name()+" for the same sink as "+other, "entries of one resource and sink to have lists of namespaces with none in common")
+				break
+			}
+		}
+		earlier[r.Name()] = append(earlier[r.Name()], i)
+	}
+}
+
+func sharesSink(a, b *Resource) bool {
+	return len(a.Sinks) == 0 || len(b.Sinks) == 0 || slices.ContainsFunc(a.Sinks, b.SendsTo)
+}
+
+func sharesNamespace(a, b *Resource) bool {
+	switch {
+	case len(a.Namespaces) > 0:
+		return slices.ContainsFunc(a.Namespaces, b.selectsNamespace)
+	case len(b.Namespaces) > 0:
+		return slices.ContainsFunc(b.Namespaces, a.selectsNamespace)
+	}
+	return true
+}
+
+func (v validator) sink(path string, s *Sink) {
+	at := func(key string) string { return path + "." + key }
+	if len(validation.IsDNS1123Label(s.Name)) > 0 {
+		v.bad(at("name"), shown(s.Name), "a name of at most 63 lower-case letters, digits and '-'")
+	}
+	v.enum(at("format"), string(s.Format), s.Format)
+	if s.Window.Bytes < 1 {
+		v.bad(at("window.bytes"), s.Window.Bytes.String(), "at least 1")
+	}
+	v.atLeast(at("window.events"), s.Window.Events, 1)
+	switch {
+	case s.NATS != nil && s.Stdout != nil:
+		v.bad(path, "nats and stdout in one entry", "one kind of sink, the other in an entry of its own")
+	case s.NATS == nil && s.Stdout == nil && !v.rejectedIn(path):
+		v.bad(path, "no kind of sink", "nats or stdout")
+	}
+	if s.Stdout != nil && s.Format == FormatBinary {
+		v.bad(at("format"), show(string(s.Format)), "structured: standard output has no headers")
+	}
+	if s.NATS != nil {
+		v.nats(at("nats"), s.NATS)
+	}
+}
+
+// sinksTogether checks what one sink has to leave to another.
+func (v validator) sinksTogether() {
+	names, files, stdout := map[string]string{}, map[string]string{}, ""
+	for i, s := range v.c.Sinks {
+		path := item("sinks", i)
+		once := func(first map[string]string, key, value, want string) {
+			at := path + "." + key
+			if line := v.line(first[value]); first[value] != "" && line > 0 {
+				v.bad(at, show(value), fmt.Sprintf("%s (line %d has it)", want, line))
+			} else if first[value] != "" {
+				v.bad(at, show(value), want)
+			} else if value != "" {
+				first[value] = at
+			}
+		}
+		once(names, "name", s.Name, "a name that no other sink has")
+		if s.DeadLetter.File != "" {
+			once(files, "deadLetter.file", filepath.Clean(s.DeadLetter.File), "a file that no other sink has")
+		}
+		if s.Stdout != nil && stdout != "" {
+			v.bad(path+".stdout", "a second stdout sink", "one, and "+stdout+" is one already")
+		} else if s.Stdout != nil {
+			stdout = path
+		}
+	}
+}
+
+func (v validator) nats(path string, n *NATS) {
+	at := func(key string) string { return path + "." + key }
+	if len(n.URLs) == 0 {
+		v.bad(at("urls"), "none", "at least one URL such as nats://nats:4222")
+	}
+	kind := map[bool]bool{} // whether over WebSocket
+	for i, u := range n.URLs {
+		if scheme, ok := v.url(item(at("urls"), i), u); ok {
+			kind[strings.HasPrefix(scheme, "ws")] = true
+		}
+	}
+	if len(kind) > 1 {
+		v.bad(at("urls"), "WebSocket URLs beside others", "only ws and wss, or only nats and tls")
+	}
+	v.stream(at("stream"), &n.Stream)
+	if err := checkSubjectTemplate(n.Subject); err != nil {
+		v.bad(at("subject"), show(n.Subject), fmt.Sprintf("a subject such as %s (%v)", DefaultNATS().Subject, err))
+	} else {
+		v.covered(path, n)
+	}
+
+	var kinds []string
+	for _, k := range [][2]string{{"creds", n.Creds}, {"nkey", n.NKey}, {"tokenFile", n.TokenFile}, {"user", n.User + n.PasswordFile}} {
+		if k[1] != "" {
+			kinds = append(kinds, k[0])
+		}
+	}
+	if len(kinds) > 1 {
+		v.bad(path, strings.Join(kinds, " and "), "one kind of authentication")
+	}
+	v.together(path, "user", n.User, "passwordFile", n.PasswordFile)
+	if n.TLS != nil {
+		v.together(at("tls"), "cert", n.TLS.Cert, "key", n.TLS.Key)
+	}
+	if n.AckTimeout <= 0 {
+		v.bad(at("ackTimeout"), n.AckTimeout.String(), "a duration above 0")
+	}
+}
+
+// together checks two keys that need each other.
+func (v validator) together(path, a, aValue, b, bValue string) {
+	if aValue != "" && bValue == "" {
+		v.bad(path+"."+b, "missing", "a file, as there is "+a)
+	} else if aValue == "" && bValue != "" {
+		v.bad(path+"."+a, "missing", "it, as there is "+b)
+	}
+}
+
+// url checks a server's URL and returns its scheme.
+func (v validator) url(path, s string) (scheme string, ok bool) {
+	u, err := url.Parse(s)
+	switch {
+	case strings.Contains(s, "@"):
+		// Also where it does not parse: what stands before the @ is a secret.
+		v.bad(path, show(s), "a URL without user and password: use user and passwordFile, tokenFile, creds or nkey")
+	case err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "":
+		v.bad(path, show(s), "a URL such as nats://nats:4222, tls://…, ws://… or wss://…")
+	case u.Port() != "" && (!isPort(u.Port()) || u.Port() == "0") || strings.HasSuffix(u.Host, ":"):
+		v.bad(path, show(s), "a port from 1 to 65535")
+	case u.RawQuery != "" || u.Fragment != "":
+		v.bad(path, show(s), "a URL without ? and #")
+	default:
+		return u.Scheme, true
+	}
+	return "", false
+}
+
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
+}
+
+// minAge is the least that JetStream takes for maxAge and duplicates.
+const minAge = 100 * time.Millisecond
+
+func (v validator) stream(path string, s *Stream) {
+	at := func(key string) string { return path + "." + key }
+	if s.Name == "" || strings.ContainsAny(s.Name, ".*>/\\") || checkTokens(s.Name) != nil || len(s.Name) > 255 {
+		v.bad(at("name"), shown(s.Name), "a stream's name: no spaces, '.', '*', '>', '/' and '\\'")
+	}
+	if len(s.Subjects) == 0 && s.Create {
+		v.bad(at("subjects"), "none", "at least one")
+	}
+	for i, p := range s.Subjects {
+		if err := checkSubjectPattern(p); err != nil {
+			v.bad(item(at("subjects"), i), show(p), fmt.Sprintf("a subject such as k8s.> (%v)", err))
+		}
+	}
+	v.unique(at("subjects"), s.Subjects)
+	if s.MaxAge != 0 && s.MaxAge < minAge {
+		v.bad(at("maxAge"), s.MaxAge.String(), "0 or at least 100ms")
+	}
+	if s.MaxBytes < 0 {
+		v.bad(at("maxBytes"), s.MaxBytes.String(), "0 or more")
+	}
+	if s.Replicas < 1 || s.Replicas > 5 {
+		v.bad(at("replicas"), strconv.Itoa(s.Replicas), "1 to 5")
+	}
+	v.enum(at("storage"), string(s.Storage), s.Storage)
+	v.enum(at("discard"), string(s.Discard), s.Discard)
+	if s.Duplicates < minAge {
+		v.bad(at("duplicates"), s.Duplicates.String(), "at least 100ms")
+	} else if s.MaxAge > 0 && s.Duplicates > s.MaxAge {
+		v.bad(at("duplicates"), s.Duplicates.String(), "at most maxAge, which is "+s.MaxAge.String())
+	}
+}
+
+// covered notes a subject that the stream to be created certainly misses.
+func (v validator) covered(path string, n *NATS) {
+	subjects := n.Stream.Subjects
+	wrong := func(p string) bool { return checkSubjectPattern(p) != nil }
+	if !n.Stream.Create || len(subjects) == 0 || slices.ContainsFunc(subjects, wrong) || v.rejectedIn(path+".stream.subjects") {
+		return
+	}
+	subject := n.Subject
+	if v.c.Cluster != "" {
+		// As events escape it: a dot is no token's part.
+		subject = strings.ReplaceAll(subject, "{cluster}", strings.ReplaceAll(v.c.Cluster, ".", "%2E"))
+	}
+	if !slices.ContainsFunc(subjects, func(p string) bool { return mayCover(p, subject) }) {
+		v.bad(path+".subject", show(n.Subject), fmt.Sprintf("a subject that the stream stores: %s", strings.Join(subjects, ", ")))
+	}
+}
+
+func strs[S ~string](list []S) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = string(s)
+	}
+	return out
+}
