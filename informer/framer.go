@@ -1,0 +1,105 @@
+package informer
+
+import (
+	"bytes"
+	"io"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kbridge-io/kbridge/informer/scan"
+)
+
+// framer cuts a watch stream into frames, one JSON document each. The API server
+// writes a document a line, without a line feed inside; where a server does not
+// (aggregated ones may), the document's end is found by its brackets.
+type framer struct{}
+
+var _ runtime.Framer = framer{}
+
+func (framer) NewFrameReader(r io.ReadCloser) io.ReadCloser { return &frameReader{source: r} }
+
+func (framer) NewFrameWriter(io.Writer) io.Writer { panic("BUG: " + errReadOnly.Error()) }
+
+// readSize is how much is asked of the stream at once, in bytes.
+const readSize = 32 << 10
+
+// frameReader is read by one goroutine, client-go's stream decoder.
+type frameReader struct {
+	source  io.ReadCloser
+	buf     []byte // what was read; buf[at:] has not been handed out
+	at      int
+	pending []byte // the rest of a frame that was longer than the caller's buffer
+	ends    scan.Framer
+	lines   bool // the stream has shown itself to be one document a line
+}
+
+// Read hands out one frame, as client-go's stream decoder asks for it: a frame
+// that does not fit into p comes in parts, all but the last with io.ErrShortBuffer.
+func (r *frameReader) Read(p []byte) (int, error) {
+	if len(r.pending) == 0 {
+		frame, err := r.next()
+		if err != nil {
+			return 0, err
+		}
+		r.pending = frame
+	}
+	n := copy(p, r.pending)
+	r.pending = r.pending[n:]
+	if len(r.pending) > 0 {
+		return n, io.ErrShortBuffer
+	}
+	return n, nil
+}
+
+func (r *frameReader) Close() error { return r.source.Close() }
+
+// next returns the next document, which stays valid until the next call.
+func (r *frameReader) next() ([]byte, error) {
+	for searched := 0; ; { // bytes of the frame known to hold no line feed
+		unread := r.buf[r.at:]
+		end := -1
+		if r.lines {
+			end = bytes.IndexByte(unread[searched:], '\n')
+			if end >= 0 {
+				end += searched + 1
+			}
+		} else {
+			end = r.ends.End(unread)
+		}
+		if end >= 0 {
+			r.at += end
+			if len(bytes.TrimSpace(unread[:end])) == 0 {
+				searched = 0
+				continue // an empty line
+			}
+			if !r.lines {
+				// One document without a line feed inside and with one behind it: so are all.
+				r.lines = end < len(unread) && unread[end] == '\n' && bytes.IndexByte(bytes.TrimLeft(unread[:end], "\r\n"), '\n') < 0
+			}
+			return unread[:end], nil
+		}
+		searched = len(unread)
+		if err := r.fill(); err != nil {
+			if err == io.EOF && len(bytes.TrimSpace(r.buf[r.at:])) > 0 {
+				return nil, io.ErrUnexpectedEOF // cut in the middle of a frame
+			}
+			return nil, err
+		}
+	}
+}
+
+// fill reads more behind what is there, making room for it.
+func (r *frameReader) fill() error {
+	if r.at > 0 {
+		r.buf = r.buf[:copy(r.buf, r.buf[r.at:])]
+		r.at = 0
+	}
+	r.buf = slices.Grow(r.buf, readSize)
+	n, err := r.source.Read(r.buf[len(r.buf):cap(r.buf)])
+	r.buf = r.buf[:len(r.buf)+n]
+	if n > 0 {
+		return nil // an error comes again with the next read
+	}
+	return err
+}

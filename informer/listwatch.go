@@ -1,0 +1,202 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Reasons for a list, as kbridge_lists_total has them.
+const (
+	listStart   = "start"
+	listExpired = "expired"
+	listBehind  = "behind"
+	listFailed  = "failed"
+)
+
+// listWatch sends the requests of one Reflector. It is what knows why a list
+// became necessary: a 410 inside a stream calls no handler of the Reflector's.
+type listWatch struct {
+	client                       rest.Interface
+	target                       target
+	namespace                    string
+	labelSelector, fieldSelector string
+	lists                        *prometheus.CounterVec // by reason
+	errors                       prometheus.Counter
+	log                          *slog.Logger
+	// reason is why the next list will be, a string. The Reflector's goroutine, its
+	// pager's and the stream decoder's write it.
+	reason atomic.Value
+}
+
+var _ cache.ListerWatcherWithContext = (*listWatch)(nil)
+
+// List implements cache.ListerWatcher, which the Reflector's constructor asks for.
+func (lw *listWatch) List(o metav1.ListOptions) (runtime.Object, error) {
+	return lw.ListWithContext(context.Background(), o)
+}
+
+// Watch implements cache.ListerWatcher.
+func (lw *listWatch) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return lw.WatchWithContext(context.Background(), o)
+}
+
+// onStatus sees each error the server sends, those inside a stream too.
+func (lw *listWatch) onStatus(s *metav1.Status) {
+	if s.Code == http.StatusGone {
+		lw.reason.Store(listExpired)
+		return
+	}
+	lw.log.Debug("the server sent an error", "code", s.Code, "reason", s.Reason, "message", s.Message)
+}
+
+// onUnreadable sees each document that could not be decoded. In a stream it ends the
+// watch, and the list that follows finds what the document would have said.
+func (lw *listWatch) onUnreadable(err error) {
+	lw.errors.Inc()
+	lw.log.Warn("the server sent what can not be read, listing anew", "err", err)
+}
+
+// ListWithContext gets one page of a list.
+func (lw *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	if o.Continue == "" {
+		lw.countList(&o)
+	}
+	obj, err := lw.list(ctx, o)
+	if err != nil {
+		return nil, lw.failed(ctx, "list", err)
+	}
+	return obj, nil
+}
+
+// WatchWithContext starts a watch: one that begins with the initial events, which
+// is a list by another name, or one that goes on from a version.
+func (lw *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.Watch = true
+	if o.SendInitialEvents == nil || !*o.SendInitialEvents {
+		return lw.resume(ctx, o)
+	}
+	lw.countList(&o)
+	w, err := lw.request(o).Watch(ctx)
+	if err != nil {
+		return nil, lw.failed(ctx, "watch", err)
+	}
+	return w, nil
+}
+
+// maxPatience is how long a watch is asked for again while the server answers with
+// errors that pass.
+const maxPatience = time.Minute
+
+// resume goes on watching from a version, and asks again where the Reflector would
+// list anew: a server that restarts, or a proxy before it, answers with more than
+// refused connections, and every list of every client is what it needs least then.
+func (lw *listWatch) resume(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	began := time.Now()
+	for pause := firstPause; ; pause = pause.next(pauseLimit) {
+		w, err := lw.watchFrom(ctx, o)
+		if err == nil {
+			return w, nil
+		}
+		err = lw.failed(ctx, "watch", err)
+		refused := utilnet.IsConnectionRefused(err)
+		if !refused && (!passes(err) || time.Since(began) > maxPatience) {
+			return nil, err
+		}
+		if refused {
+			pause = min(pause, refusedLimit)
+		}
+		if pause.sleep(ctx); ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+func (lw *listWatch) watchFrom(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if err := lw.probe(ctx, o.ResourceVersion); err != nil {
+		return nil, err
+	}
+	return lw.request(o).Watch(ctx)
+}
+
+// passes says of an error that the same request may well succeed a little later.
+func passes(err error) bool {
+	return apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsUnexpectedServerError(err) ||
+		utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || utilnet.IsConnectionReset(err)
+}
+
+// countList counts a list that begins and sees to its version: a list is compared
+// with the index, so it must not be older than what the index knows. Version 0
+// allows any age; the empty one is the newest there is.
+func (lw *listWatch) countList(o *metav1.ListOptions) {
+	reason := lw.reason.Swap(listFailed).(string)
+	if o.ResourceVersion == "0" || reason == listBehind {
+		o.ResourceVersion = ""
+		if o.SendInitialEvents == nil {
+			o.ResourceVersionMatch = ""
+		}
+	}
+	lw.lists.WithLabelValues(lw.target.name(), reason).Inc()
+}
+
+// probe fails as expired where the server is older than version: an etcd restored
+// from a backup. A watch from a version of the future neither fails nor delivers.
+func (lw *listWatch) probe(ctx context.Context, version string) error {
+	if version == "" || version == "0" {
+		return nil
+	}
+	obj, err := lw.list(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return fmt.Errorf("compare versions before the watch: %w", err)
+	}
+	newest := obj.(*objectList).ResourceVersion
+	if c, err := resourceversion.CompareResourceVersion(version, newest); err != nil || c <= 0 {
+		return nil // err: opaque versions, which nothing can be said of
+	}
+	lw.log.Warn("the server is older than what was seen of it, perhaps restored from a backup: listing anew",
+		"seen", version, "server", newest)
+	lw.reason.Store(listBehind)
+	return apierrors.NewResourceExpired(fmt.Sprintf("version %s is ahead of the server's %s", version, newest))
+}
+
+func (lw *listWatch) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	obj, err := lw.request(o).Do(ctx).Get()
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := obj.(*objectList); !ok {
+		return nil, fmt.Errorf("the server answered a list with %T", obj)
+	}
+	return obj, nil
+}
+
+func (lw *listWatch) request(o metav1.ListOptions) *rest.Request {
+	o.LabelSelector, o.FieldSelector = lw.labelSelector, lw.fieldSelector
+	return lw.client.Get().
+		NamespaceIfScoped(lw.namespace, lw.namespace != "").
+		Resource(lw.target.Resource).
+		VersionedParams(&o, metav1.ParameterCodec)
+}
+
+// failed counts an error on its way to the Reflector, which keeps its type.
+func (lw *listWatch) failed(ctx context.Context, verb string, err error) error {
+	if ctx.Err() == nil {
+		lw.errors.Inc()
+		lw.log.Debug("request failed", "verb", verb, "err", err)
+	}
+	return err
+}
