@@ -1,0 +1,299 @@
+// Package bridge owns the way from deltas to acknowledgements. Each sink has a
+// lane: a window bounded in bytes, one message under way per object, all retries,
+// the dead letters, and the positions up to which each watch has been dealt with.
+// It knows neither the API server nor any broker.
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/sinks"
+)
+
+// Options say what a lane serves and how much it may hold.
+type Options struct {
+	Sink   sinks.Sink
+	Format event.Format
+	// MaxBytes bounds what the lane holds, its own bookkeeping included. One event
+	// that is larger by itself passes alone.
+	MaxBytes int64
+	// MaxEvents bounds the number of events that are not dealt with, and of those
+	// behind them that are.
+	MaxEvents   int
+	DeadLetters *DeadLetters
+	Metrics     *Metrics
+	Log         *slog.Logger
+}
+
+// Lane brings events to one sink. Informers hand deltas to its ports; Run publishes.
+type Lane struct {
+	opts    Options
+	metrics laneMetrics
+	log     *slog.Logger
+	wake    chan struct{} // something is ready; holds one token
+	dead    chan *entry   // refused for good; has room for the whole window
+
+	mu      sync.Mutex
+	room    sync.Cond // the window has shrunk, or a waiter's context has ended
+	ports   []*Port
+	keys    map[event.Key]*entry // the newest entry of each object under way
+	ready   []*entry             // may be published now
+	spare   []*entry             // ready's other half: Run works on one, ports fill the other
+	retries retryQueue
+	free    *entry // entries to use again, linked by after
+	bytes   int64
+	events  int      // in the ports' queues
+	ticket  uint64   // the last one that was drawn
+	waiting []uint64 // the tickets of those that wait for room, in order
+	outage  outage
+}
+
+// entry is one event on its way. The lane's mutex guards it, but for event, which
+// is the sink's to read from Publish to done.
+type entry struct {
+	event    event.Event
+	buf      *[]byte // the encoded body's buffer, nil where the event shares the object's bytes
+	size     int64   // its share of the window in bytes
+	port     *Port
+	next     *entry // the same object's next event, which waits for this one
+	after    *entry // the port's next entry, in order of arrival
+	attempts int
+	due      time.Time // of the next attempt
+	accepted time.Time
+	dealt    bool   // acknowledged or dead-lettered
+	moves    bool   // the position moves to label when all up to here is dealt with
+	label    string // a resourceVersion, or empty for a void position
+	reason   error  // why it was refused for good
+	done     func(error)
+}
+
+// entryOverhead is what an entry takes beside its body, in bytes.
+const entryOverhead = 512
+
+// NewLane makes a lane. It does nothing before Run.
+func NewLane(o Options) *Lane {
+	l := &Lane{
+		opts: o,
+		log:  o.Log.With("sink", o.Sink.Name()),
+		wake: make(chan struct{}, 1),
+		dead: make(chan *entry, o.MaxEvents),
+		keys: map[event.Key]*entry{},
+	}
+	l.room.L = &l.mu
+	l.metrics = o.Metrics.lane(l)
+	return l
+}
+
+// Name is the sink's name.
+func (l *Lane) Name() string { return l.opts.Sink.Name() }
+
+// Run publishes until ctx ends and returns when nothing of it runs any more. What
+// is not acknowledged then stays in the window: see Drain.
+func (l *Lane) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { l.bury(ctx) })
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		for _, e := range l.take(ctx, timer) {
+			if ctx.Err() != nil {
+				break // what is left of the batch stays in the window
+			}
+			l.opts.Sink.Publish(ctx, &e.event, e.done)
+		}
+	}
+	return nil
+}
+
+// take waits for entries that may be published, and returns nil when ctx ends.
+func (l *Lane) take(ctx context.Context, timer *time.Timer) []*entry {
+	for ctx.Err() == nil {
+		l.mu.Lock()
+		now := time.Now()
+		for e := l.retries.due(now); e != nil; e = l.retries.due(now) {
+			l.ready = append(l.ready, e)
+		}
+		if len(l.ready) > 0 {
+			batch := l.ready
+			l.ready, l.spare = l.spare[:0], batch
+			l.mu.Unlock()
+			return batch
+		}
+		pause := l.retries.pause(now)
+		l.mu.Unlock()
+		timer.Reset(pause)
+		select {
+		case <-l.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// push makes e ready. The lock is held.
+func (l *Lane) push(e *entry) {
+	l.ready = append(l.ready, e)
+	l.nudge()
+}
+
+// nudge wakes Run, which may be waiting for something to do.
+func (l *Lane) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // it has not taken the last one yet
+	}
+}
+
+// reserve waits until the window has room for size bytes and counts them in. Who
+// comes first gets room first, or small events would keep a large one out for ever.
+// The lock is held before and after, but not in between.
+func (l *Lane) reserve(ctx context.Context, size int64) error {
+	full := func() bool {
+		return l.events >= l.opts.MaxEvents || l.bytes+size > l.opts.MaxBytes && l.bytes > 0
+	}
+	if len(l.waiting) > 0 || full() {
+		stop := context.AfterFunc(ctx, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.room.Broadcast()
+		})
+		defer stop()
+		l.ticket++
+		ticket := l.ticket
+		l.waiting = append(l.waiting, ticket)
+		for (l.waiting[0] != ticket || full()) && ctx.Err() == nil {
+			l.room.Wait()
+		}
+		i := slices.Index(l.waiting, ticket)
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		l.room.Broadcast() // the next one may have room too
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("hand an event to sink %s: %w", l.Name(), context.Cause(ctx))
+	}
+	l.bytes += size
+	l.events++
+	return nil
+}
+
+// newEntry returns an empty entry. The lock is held.
+func (l *Lane) newEntry() *entry {
+	e := l.free
+	if e == nil {
+		e = &entry{}
+		e.done = func(err error) { l.answered(e, err) }
+		return e
+	}
+	l.free = e.after
+	*e = entry{done: e.done}
+	return e
+}
+
+// answered is the sink's answer for one entry. It may come from any goroutine and
+// from within Publish.
+func (l *Lane) answered(e *entry, err error) {
+	now := time.Now()
+	if err == nil {
+		// Counted before the lock: from here on the event is the broker's.
+		e.port.metrics.published[e.event.Type].Inc()
+		l.metrics.latency.Observe(now.Sub(e.event.Time).Seconds())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.outage.over(l.log)
+		l.settle(e)
+	case errors.Is(err, sinks.ErrPermanent):
+		e.reason = err
+		l.dead <- e // never blocks: as large as the window
+	default:
+		l.metrics.failures.Inc()
+		l.outage.failed(l.log, now, err, e)
+		e.attempts++
+		e.due = now.Add(backoff(e.attempts))
+		l.retries.add(e)
+		if l.retries.first() == e {
+			l.nudge()
+		}
+	}
+}
+
+// settle takes an entry that has been dealt with out of the window, lets the next
+// event of its object go, and moves the port's position. The lock is held.
+func (l *Lane) settle(e *entry) {
+	e.dealt = true
+	if l.keys[e.event.Key] == e {
+		delete(l.keys, e.event.Key)
+	} else {
+		l.push(e.next)
+	}
+	e.next = nil
+	l.bytes -= e.size
+	if e.buf != nil {
+		putBuffer(e.buf)
+		e.buf = nil
+	}
+	e.event.Value = nil
+	e.port.advance()
+	if len(l.waiting) > 0 || l.events == 0 {
+		l.room.Broadcast()
+	}
+}
+
+// Drain waits until all that the ports have taken is dealt with. Where ctx ends
+// first it returns an error that says how much is left. Run must be running.
+func (l *Lane) Drain(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.room.Broadcast()
+	})
+	defer stop()
+	for l.events > 0 && ctx.Err() == nil {
+		l.room.Wait()
+	}
+	if l.events > 0 {
+		left := 0
+		for _, p := range l.ports {
+			for e := p.head; e != nil; e = e.after {
+				if !e.dealt {
+					left++
+				}
+			}
+		}
+		return fmt.Errorf("drain sink %s: %d events are not acknowledged: %w", l.Name(), left, context.Cause(ctx))
+	}
+	return nil
+}
+
+// Oldest is the age of the oldest event that is not dealt with, or zero.
+func (l *Lane) Oldest(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var oldest time.Duration
+	for _, p := range l.ports {
+		if p.head != nil {
+			oldest = max(oldest, now.Sub(p.head.accepted))
+		}
+	}
+	return oldest
+}
+
+// Usage returns how much of the window is in use, and how many callers wait for room.
+func (l *Lane) Usage() (bytes int64, events, waiting int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes, l.events, len(l.waiting)
+}

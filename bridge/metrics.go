@@ -1,0 +1,99 @@
+package bridge
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kbridge-io/kbridge/event"
+)
+
+// Metrics counts what the lanes of a process do.
+type Metrics struct {
+	reg              prometheus.Registerer
+	published        *prometheus.CounterVec
+	filtered         *prometheus.CounterVec
+	deadLetters      *prometheus.CounterVec
+	deadLetterErrors *prometheus.CounterVec
+	failures         *prometheus.CounterVec
+	latency          *prometheus.HistogramVec
+}
+
+// NewMetrics registers the lanes' metrics.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		reg.MustRegister(c)
+		return c
+	}
+	m := &Metrics{
+		reg:              reg,
+		published:        counter("kbridge_published_total", "Events that the sink's broker acknowledged.", "sink", "resource", "type"),
+		filtered:         counter("kbridge_filtered_total", "Deltas that were not sent to the sink, by what left them out.", "sink", "resource", "reason"),
+		deadLetters:      counter("kbridge_dead_letters_total", "Events that the sink refused for good and that are in the dead letters.", "sink", "resource"),
+		deadLetterErrors: counter("kbridge_dead_letter_errors_total", "Dead letters that could not be written at once.", "sink"),
+		failures:         counter("kbridge_publish_failures_total", "Attempts to publish that failed and are tried again.", "sink"),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kbridge_delivery_seconds",
+			Help:    "Time from the delta to the broker's acknowledgement.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+		}, []string{"sink"}),
+	}
+	reg.MustRegister(m.latency)
+	return m
+}
+
+// laneMetrics are a lane's own, looked up once.
+type laneMetrics struct {
+	failures         prometheus.Counter
+	deadLetterErrors prometheus.Counter
+	latency          prometheus.Observer
+}
+
+func (m *Metrics) lane(l *Lane) laneMetrics {
+	gauge := func(name, help string, value func() float64) {
+		m.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: name, Help: help, ConstLabels: prometheus.Labels{"sink": l.Name()},
+		}, value))
+	}
+	gauge("kbridge_window_bytes", "Bytes in the lane's window.", func() float64 {
+		bytes, _, _ := l.Usage()
+		return float64(bytes)
+	})
+	gauge("kbridge_window_max_bytes", "Bytes that the lane's window may hold.", func() float64 { return float64(l.opts.MaxBytes) })
+	gauge("kbridge_window_events", "Events in the lane's window.", func() float64 {
+		_, events, _ := l.Usage()
+		return float64(events)
+	})
+	gauge("kbridge_window_max_events", "Events that the lane's window may hold.", func() float64 { return float64(l.opts.MaxEvents) })
+	gauge("kbridge_window_waiting", "Watches that wait for room in the lane's window.", func() float64 {
+		_, _, waiting := l.Usage()
+		return float64(waiting)
+	})
+	gauge("kbridge_oldest_unacknowledged_seconds", "Age of the oldest event that is not dealt with.", func() float64 {
+		return l.Oldest(time.Now()).Seconds()
+	})
+	return laneMetrics{
+		failures:         m.failures.WithLabelValues(l.Name()),
+		deadLetterErrors: m.deadLetterErrors.WithLabelValues(l.Name()),
+		latency:          m.latency.WithLabelValues(l.Name()),
+	}
+}
+
+// portMetrics are a port's own, looked up once.
+type portMetrics struct {
+	published    [event.Synced + 1]prometheus.Counter
+	filteredType prometheus.Counter
+	deadLetters  prometheus.Counter
+}
+
+func (m *Metrics) port(sink, resource string) portMetrics {
+	p := portMetrics{
+		filteredType: m.filtered.WithLabelValues(sink, resource, "type"),
+		deadLetters:  m.deadLetters.WithLabelValues(sink, resource),
+	}
+	for t := event.Added; t <= event.Synced; t++ {
+		p.published[t] = m.published.WithLabelValues(sink, resource, t.String())
+	}
+	return p
+}

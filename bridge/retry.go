@@ -1,0 +1,104 @@
+package bridge
+
+import (
+	"container/heap"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+)
+
+// Pauses between the attempts for one event: they double from the first to the
+// longest. An event waits by itself: what one subject or partition refuses does not
+// hold up another.
+const (
+	firstBackoff   = 100 * time.Millisecond
+	longestBackoff = 5 * time.Second
+)
+
+// backoff is the pause before the next attempt after so many failed ones, between
+// half of it and all of it at random.
+func backoff(attempts int) time.Duration {
+	d := longestBackoff
+	if shift := attempts - 1; shift < 6 {
+		d = min(d, firstBackoff<<shift)
+	}
+	return d/2 + rand.N(d/2)
+}
+
+// retryQueue holds the entries that wait for their next attempt, soonest first.
+// The lane's mutex guards it.
+type retryQueue struct{ entries byDue }
+
+func (q *retryQueue) add(e *entry) { heap.Push(&q.entries, e) }
+
+func (q *retryQueue) first() *entry {
+	if len(q.entries) == 0 {
+		return nil
+	}
+	return q.entries[0]
+}
+
+// due takes out the next entry whose time has come, or returns nil.
+func (q *retryQueue) due(now time.Time) *entry {
+	if e := q.first(); e == nil || e.due.After(now) {
+		return nil
+	}
+	return heap.Pop(&q.entries).(*entry)
+}
+
+// pause is how long nothing is due.
+func (q *retryQueue) pause(now time.Time) time.Duration {
+	if e := q.first(); e != nil {
+		return e.due.Sub(now)
+	}
+	return time.Hour
+}
+
+// byDue implements heap.Interface.
+type byDue []*entry
+
+func (b byDue) Len() int           { return len(b) }
+func (b byDue) Less(i, j int) bool { return b[i].due.Before(b[j].due) }
+func (b byDue) Swap(i, j int)      { b[i], b[j] = b[j], b[i] }
+func (b *byDue) Push(x any)        { *b = append(*b, x.(*entry)) }
+func (b *byDue) Pop() any {
+	last := len(*b) - 1
+	e := (*b)[last]
+	(*b)[last] = nil
+	*b = (*b)[:last]
+	return e
+}
+
+// outage logs a sink's failures: the first of a row and every logEvery another one,
+// and the end of a row that was logged. Rows that follow each other sooner, as when
+// the sink refuses one object and takes the others, are told once in logEvery. The
+// lane's mutex guards it.
+type outage struct {
+	began  time.Time
+	logged time.Time
+	count  int
+	told   bool // a failure of this row was logged
+}
+
+const logEvery = 30 * time.Second
+
+func (o *outage) failed(log *slog.Logger, now time.Time, err error, e *entry) {
+	if o.count == 0 {
+		o.began = now
+	}
+	o.count++
+	if now.Sub(o.logged) >= logEvery {
+		o.logged, o.told = now, true
+		log.Warn("publish failed, trying again", "id", e.event.ID, "attempt", e.attempts+1, "failures", o.count, "err", err)
+	}
+}
+
+func (o *outage) over(log *slog.Logger) {
+	if o.count == 0 {
+		return
+	}
+	if o.told {
+		log.Info("published again after failures", "failures", o.count, "after", time.Since(o.began).Round(time.Millisecond))
+	}
+	o.count, o.told = 0, false
+}

@@ -1,0 +1,221 @@
+package event
+
+import "unicode/utf8"
+
+// Format says how an event becomes a message.
+type Format uint8
+
+// The formats, as the CloudEvents protocol bindings define them.
+const (
+	// Structured puts attributes and data into one JSON document.
+	Structured Format = iota
+	// Binary puts the attributes into headers and the data, untouched, into the body.
+	Binary
+)
+
+// DataContentType is the media type of an event's data.
+const DataContentType = "application/json"
+
+// StructuredContentType is the media type of a structured event.
+const StructuredContentType = "application/cloudevents+json"
+
+const specVersion = "1.0"
+
+// timeLayout is RFC 3339 in UTC with microseconds.
+const timeLayout = "2006-01-02T15:04:05.000000Z"
+
+// ContentType is the media type of the event's Value.
+func (e *Event) ContentType() string {
+	if e.Format == Structured {
+		return StructuredContentType
+	}
+	return DataContentType
+}
+
+// Encode makes the delta's event in the given format. Where the body must be put
+// together it is appended to buf, which the caller may use again once the event is
+// done with; a binary event of a whole object shares the object's bytes and leaves
+// buf alone. The object's JSON is copied at most once and never decoded.
+func (d *Delta) Encode(e *Event, format Format, buf []byte) {
+	o := d.Object
+	*e = Event{
+		Type: d.Type, Resource: d.Resource, Key: d.Key(), ID: d.ID(),
+		UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Snapshot: d.Snapshot, Inferred: d.Inferred, Time: d.Time, Format: format,
+	}
+	switch {
+	case format == Structured:
+		buf = e.appendHead(buf)
+		buf = append(buf, `,"data":`...)
+		e.Value = append(d.appendData(buf), '}')
+	case d.Resource.Change:
+		e.Value = d.appendData(buf)
+	default:
+		e.Value = o.JSON
+	}
+}
+
+// AppendStructured appends the event as a structured CloudEvents document, whatever
+// its format.
+func (e *Event) AppendStructured(dst []byte) []byte {
+	if e.Format == Structured {
+		return append(dst, e.Value...)
+	}
+	dst = append(e.appendHead(dst), `,"data":`...)
+	return append(append(dst, e.Value...), '}')
+}
+
+// EncodedSize is an upper estimate of the body's length in bytes, so that a buffer
+// need not grow.
+func (d *Delta) EncodedSize(format Format) int {
+	size := 64 + len(d.Object.JSON)
+	if d.Resource.Change && d.Old != nil {
+		size += len(d.Old.JSON)
+	}
+	if format == Structured {
+		o := d.Object
+		size += 320 + len(d.Resource.jsonSource) + len(d.Resource.jsonShared) +
+			2*(escapedLen(o.Namespace)+escapedLen(o.Name)+escapedLen(o.UID)+escapedLen(o.ResourceVersion)+escapedLen(d.Snapshot))
+	}
+	return size
+}
+
+// escapedLen is at least the length of s as the inside of a JSON string.
+func escapedLen(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			n += len(`\u0000`) - 1
+		}
+	}
+	return n
+}
+
+func (d *Delta) appendData(buf []byte) []byte {
+	if !d.Resource.Change {
+		return append(buf, d.Object.JSON...)
+	}
+	buf = append(buf, `{"object":`...)
+	buf = append(buf, d.Object.JSON...)
+	if d.Old != nil {
+		buf = append(buf, `,"oldObject":`...)
+		buf = append(buf, d.Old.JSON...)
+	}
+	return append(buf, '}')
+}
+
+// appendHead appends a structured event up to its last attribute, the brace open.
+func (e *Event) appendHead(buf []byte) []byte {
+	r := e.Resource
+	buf = append(buf, `{"specversion":"`+specVersion+`"`...)
+	buf = appendMember(buf, "id", e.ID)
+	buf = append(buf, r.jsonSource...)
+	buf = append(buf, e.Type.String()...)
+	buf = append(buf, `","subject":"`...)
+	if e.Key.Namespace != "" {
+		buf = append(appendEscaped(buf, e.Key.Namespace), '/')
+	}
+	buf = append(appendEscaped(buf, e.Key.Name), `","time":"`...)
+	buf = append(e.Time.UTC().AppendFormat(buf, timeLayout), '"')
+	buf = append(buf, r.jsonShared...)
+	if e.Key.Namespace != "" {
+		buf = appendMember(buf, "namespace", e.Key.Namespace)
+	}
+	buf = appendMember(buf, "name", e.Key.Name)
+	buf = appendMember(buf, "uid", e.UID)
+	buf = appendMember(buf, "resourceversion", e.ResourceVersion)
+	if e.Snapshot != "" {
+		buf = appendMember(buf, "snapshot", e.Snapshot)
+	}
+	if e.Inferred {
+		buf = append(buf, `,"inferred":true`...)
+	}
+	return buf
+}
+
+// Attributes yields the CloudEvents attributes of the event in their canonical
+// string form, all but datacontenttype, which the bindings carry as the message's
+// content type. Names have no prefix: that is the binding's.
+func (e *Event) Attributes(yield func(name, value string)) {
+	yield("specversion", specVersion)
+	yield("id", e.ID)
+	yield("source", e.Resource.source)
+	yield("type", typePrefix+e.Type.String())
+	yield("subject", e.subject())
+	yield("time", e.Time.UTC().Format(timeLayout))
+	e.Resource.eachShared(yield)
+	if e.Key.Namespace != "" {
+		yield("namespace", e.Key.Namespace)
+	}
+	yield("name", e.Key.Name)
+	yield("uid", e.UID)
+	yield("resourceversion", e.ResourceVersion)
+	if e.Snapshot != "" {
+		yield("snapshot", e.Snapshot)
+	}
+	if e.Inferred {
+		yield("inferred", "true")
+	}
+}
+
+func (e *Event) subject() string {
+	if e.Key.Namespace == "" {
+		return e.Key.Name
+	}
+	return e.Key.Namespace + "/" + e.Key.Name
+}
+
+// ID returns the id of the delta's event: the same for the same change, today and
+// after a restart.
+func (d *Delta) ID() string {
+	o := d.Object
+	switch {
+	case d.Type == Deleted && !d.Resource.Selected:
+		// An object is deleted once; the version at which kbridge learnt of it
+		// depends on whether the deletion was seen or inferred.
+		return o.UID + ".deleted"
+	case d.Type == Deleted:
+		return o.UID + "." + o.ResourceVersion + ".deleted"
+	case d.Type == Synced:
+		return o.UID + "." + o.ResourceVersion + "." + d.Snapshot
+	default:
+		return o.UID + "." + o.ResourceVersion
+	}
+}
+
+// appendMember appends `,"name":"value"`; name needs no escaping.
+func appendMember(buf []byte, name, value string) []byte {
+	buf = append(buf, `,"`...)
+	buf = append(buf, name...)
+	buf = append(buf, `":"`...)
+	return append(appendEscaped(buf, value), '"')
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendEscaped appends s as the inside of a JSON string. Bytes that are no UTF-8
+// become U+FFFD, as encoding/json has it.
+func appendEscaped(buf []byte, s string) []byte {
+	plain := 0 // s[plain:i] needs no escaping and is not appended yet
+	for i := 0; i < len(s); {
+		c := s[i]
+		switch {
+		case c >= utf8.RuneSelf:
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && size == 1 {
+				buf = append(append(buf, s[plain:i]...), `\ufffd`...)
+				plain = i + 1
+			}
+			i += size
+			continue
+		case c == '"' || c == '\\':
+			buf = append(append(buf, s[plain:i]...), '\\', c)
+			plain = i + 1
+		case c < ' ':
+			buf = append(append(buf, s[plain:i]...), '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+			plain = i + 1
+		}
+		i++
+	}
+	return append(buf, s[plain:]...)
+}

@@ -1,0 +1,120 @@
+// Package event owns what kbridge says: deltas as the informer makes them, events
+// as a sink sends them, their identity, their order key and their CloudEvents form.
+// It knows neither Kubernetes clients nor brokers.
+package event
+
+import (
+	"time"
+)
+
+// Type is the kind of an event.
+type Type uint8
+
+// The types of events. Deltas have the first four.
+const (
+	// Added is an object that was not there before.
+	Added Type = iota + 1
+	// Updated is an object with another resourceVersion than before.
+	Updated
+	// Deleted is an object that is gone, or that left the selection: on a watch
+	// the two look the same.
+	Deleted
+	// Synced is an object as it stands, said again by a snapshot.
+	Synced
+)
+
+var typeNames = [...]string{Added: "added", Updated: "updated", Deleted: "deleted", Synced: "synced"}
+
+// String returns the short name, as the configuration's `types` has it.
+func (t Type) String() string {
+	if int(t) < len(typeNames) && typeNames[t] != "" {
+		return typeNames[t]
+	}
+	return "unknown"
+}
+
+// ParseType is String's inverse. It returns false for a name it does not know.
+func ParseType(s string) (Type, bool) {
+	for t, name := range typeNames {
+		if name == s && name != "" {
+			return Type(t), true
+		}
+	}
+	return 0, false
+}
+
+// typePrefix stands before the short name in the CloudEvents attribute `type`.
+const typePrefix = "dev.kbridge.object."
+
+// Object is one state of one Kubernetes object. It is never changed once it has
+// been handed on: index, deltas and events share it.
+type Object struct {
+	Namespace       string // empty for a cluster-scoped object
+	Name            string
+	UID             string
+	ResourceVersion string
+	// JSON is the whole object after drops and redaction, apiVersion and kind included.
+	JSON []byte
+}
+
+// Same reports whether two states are the same one: same uid, same
+// resourceVersion. Bytes do not count: a redacted Secret with another value has
+// equal bytes and another version.
+func (o *Object) Same(other *Object) bool {
+	return o.UID == other.UID && o.ResourceVersion == other.ResourceVersion
+}
+
+// Delta is one step from one state of an object to the next, as the informer saw
+// or inferred it.
+type Delta struct {
+	Type     Type
+	Resource *Resource
+	// Object is the new state; for Deleted the last known one, with the deletion's
+	// resourceVersion where the deletion was seen and its own where it was inferred.
+	Object *Object
+	// Old is the state before: set for Updated, and for Deleted where the index had
+	// one. Nil where it is not known.
+	Old *Object
+	// Snapshot is the id of the snapshot that this delta is part of, or empty.
+	Snapshot string
+	// Inferred says that the state was found by comparison (a relist, a restart)
+	// and not seen as a change of its own: changes in between are not known.
+	Inferred bool
+	// Time is when kbridge learnt of it.
+	Time time.Time
+}
+
+// Key names the object whose events must stay in order. Two objects of one name,
+// one after the other, share it.
+type Key struct {
+	Group, Resource, Namespace, Name string
+}
+
+// Key returns the key of the delta's object.
+func (d *Delta) Key() Key {
+	return Key{d.Resource.Group, d.Resource.Resource, d.Object.Namespace, d.Object.Name}
+}
+
+// Event is one message for a sink. The lane that made it owns it; a sink may read
+// it until it has called done, and changes nothing in it.
+type Event struct {
+	Type     Type
+	Resource *Resource
+	Key      Key
+	// ID is unique within the resource's source and the same whenever the same
+	// change is told again.
+	ID              string
+	UID             string
+	ResourceVersion string
+	Snapshot        string
+	Inferred        bool
+	Time            time.Time
+	Format          Format
+	// Value is the message's body: the CloudEvents document in structured format,
+	// the data alone in binary format.
+	Value []byte
+}
+
+// DedupID identifies the event among those of all sources: `<source>/<id>`.
+// A NATS message carries it as Nats-Msg-Id.
+func (e *Event) DedupID() string { return e.Resource.source + "/" + e.ID }

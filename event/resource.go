@@ -1,0 +1,64 @@
+package event
+
+// ResourceInfo says which objects a Resource stands for, and how their events look.
+type ResourceInfo struct {
+	Cluster  string
+	Group    string // empty for the core group
+	Version  string
+	Resource string // plural, lower case
+	Kind     string
+	// Selected says that a label or field selector narrows the resource, so that an
+	// object can leave the selection, come back, and leave again: its Deleted events
+	// then need the version to be told apart.
+	Selected bool
+	// Change puts the old object beside the new one into `data`.
+	Change bool
+}
+
+// Resource is what the events of one selected resource share. It is made once
+// and read by many goroutines.
+type Resource struct {
+	ResourceInfo
+	source string // the CloudEvents source
+	// Encoded once: the parts of a structured event that are the same for each.
+	jsonSource []byte // ,"source":…,"type":"dev.kbridge.object.
+	jsonShared []byte // ,"datacontenttype":…,"cluster":…,…,"kind":…
+}
+
+// NewResource prepares the shared parts of a resource's events.
+func NewResource(info ResourceInfo) *Resource {
+	r := &Resource{ResourceInfo: info}
+	if info.Group == "" {
+		r.source = "kubernetes://" + info.Cluster + "/api/" + info.Version + "/" + info.Resource
+	} else {
+		r.source = "kubernetes://" + info.Cluster + "/apis/" + info.Group + "/" + info.Version + "/" + info.Resource
+	}
+	r.jsonSource = append(appendMember(nil, "source", r.source), `,"type":"`+typePrefix...)
+	r.jsonShared = appendMember(nil, "datacontenttype", DataContentType)
+	r.eachShared(func(name, value string) { r.jsonShared = appendMember(r.jsonShared, name, value) })
+	return r
+}
+
+// Source is the CloudEvents source of the resource's events, as in
+// kubernetes://prod-eu/apis/apps/v1/deployments.
+func (r *Resource) Source() string { return r.source }
+
+// Name is the resource as kubectl writes it: deployments.apps, pods.
+func (r *Resource) Name() string {
+	if r.Group == "" {
+		return r.Resource
+	}
+	return r.Resource + "." + r.Group
+}
+
+// eachShared yields the extension attributes that all events of the resource have.
+// An empty group is left out: CloudEvents has no empty attributes.
+func (r *Resource) eachShared(yield func(name, value string)) {
+	yield("cluster", r.Cluster)
+	if r.Group != "" {
+		yield("group", r.Group)
+	}
+	yield("version", r.Version)
+	yield("resource", r.Resource)
+	yield("kind", r.Kind)
+}
