@@ -2,6 +2,7 @@ package informer
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"slices"
 
@@ -58,7 +59,7 @@ func (r *frameReader) Close() error { return r.source.Close() }
 func (r *frameReader) next() ([]byte, error) {
 	for searched := 0; ; { // bytes of the frame known to hold no line feed
 		unread := r.buf[r.at:]
-		end := -1
+		var end int
 		if r.lines {
 			end = bytes.IndexByte(unread[searched:], '\n')
 			if end >= 0 {
@@ -81,7 +82,7 @@ func (r *frameReader) next() ([]byte, error) {
 		}
 		searched = len(unread)
 		if err := r.fill(); err != nil {
-			if err == io.EOF && len(bytes.TrimSpace(r.buf[r.at:])) > 0 {
+			if errors.Is(err, io.EOF) && len(bytes.TrimSpace(r.buf[r.at:])) > 0 {
 				return nil, io.ErrUnexpectedEOF // cut in the middle of a frame
 			}
 			return nil, err

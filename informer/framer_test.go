@@ -66,7 +66,7 @@ func TestFramesAreTheDocumentsHoweverTheyAreSeparatedAndArrive(t *testing.T) {
 				}
 				stream := strings.Join(order, separator) + separator
 				got, err := readFrames(&chunks{[]byte(stream), size}, 64)
-				if err != io.EOF {
+				if !errors.Is(err, io.EOF) {
 					t.Fatalf("separator %q, pieces of %d: %v", separator, size, err)
 				}
 				if fmt.Sprint(got) != fmt.Sprint(order) {

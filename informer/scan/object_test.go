@@ -95,8 +95,8 @@ func TestTheOutputIsAppended(t *testing.T) {
 
 func TestMetadataIsReadAsEncodingJSONReadsIt(t *testing.T) {
 	for src, want := range map[string]Meta{
-		`{}`:                Meta{},
-		`{"metadata":null}`: Meta{},
+		`{}`:                {},
+		`{"metadata":null}`: {},
 		`{"metadata":{"name":"a","namespace":"b","uid":"c","resourceVersion":"12"}}`:               {Name: "a", Namespace: "b", UID: "c", ResourceVersion: "12"},
 		`{"m\u0065tadata":{"n\u0061me":"\u0061\n\ud83d\ude80","uid":"é"}}`:                         {Name: "a\n🚀", UID: "é"},
 		`{"metadata":{"name":"a","name":"b"}}`:                                                     {Name: "b"},

@@ -239,7 +239,7 @@ func TestAnErrorOfTheCallerEndsTheWalk(t *testing.T) {
 		}
 		return nil
 	})
-	if err != full || calls != 2 {
+	if !errors.Is(err, full) || calls != 2 {
 		t.Errorf("got %v after %d calls", err, calls)
 	}
 }

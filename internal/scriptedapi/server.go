@@ -117,7 +117,7 @@ func (s *Server) Config() *rest.Config {
 // Stop the clients first if their last requests matter.
 func (s *Server) Close() {
 	s.cancel()
-	s.listener.Close()
+	_ = s.listener.Close()
 	<-s.served // from here on no connection is added
 	_ = s.http.Close()
 	s.conns.Wait()

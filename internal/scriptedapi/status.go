@@ -45,6 +45,7 @@ func failure(code int, req *Request) *metav1.Status {
 		if req.Namespace != "" {
 			where = fmt.Sprintf("in the namespace %q", req.Namespace)
 		}
+		//nolint:staticcheck // the real server's text
 		return statusOf(apierrors.NewForbidden(gr, req.Name, fmt.Errorf("User %q cannot %s resource %q in API group %q %s",
 			"kbridge", req.Verb, gr.Resource, gr.Group, where)))
 	case http.StatusNotFound:

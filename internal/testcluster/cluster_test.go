@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -249,7 +250,7 @@ func TestAServerThatEndsAtOnceIsReportedWithItsLog(t *testing.T) {
 	began := time.Now()
 	c, err := Start(t.Context(), Options{ExtraArgs: []string{"--no-such-flag"}})
 	if err == nil {
-		c.Stop()
+		_ = c.Stop()
 		t.Fatal("started with an unknown flag")
 	}
 	for _, want := range []string{"start kube-apiserver", "ended by itself", "exit status 1", "kube-apiserver.log", "unknown flag: --no-such-flag"} {
@@ -290,7 +291,7 @@ const orphanVariable = "KBRIDGE_TESTCLUSTER_START_AND_HANG"
 func startAndHang() {
 	c, err := Start(context.Background(), Options{})
 	if err != nil {
-		os.Stderr.WriteString(err.Error())
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	_ = json.NewEncoder(os.Stdout).Encode(orphan{

@@ -239,5 +239,5 @@ func discovered(disco *discovery.DiscoveryClient, gvr schema.GroupVersionResourc
 			}
 		}
 	}
-	return fmt.Errorf("discovery does not list %s (its own error: %v)", gvr, err)
+	return fmt.Errorf("discovery does not list %s (its own error: %w)", gvr, err)
 }

@@ -15,8 +15,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	paths, err := testcluster.Binaries(ctx, os.Stderr)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "build the test cluster's servers:", err)
 		os.Exit(1)

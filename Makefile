@@ -1,0 +1,45 @@
+# kbridge. `make demo` shows it, `make test` tests it; both need Go alone and build
+# what is missing. The first build of the test cluster's kube-apiserver takes about
+# eleven minutes on two cores; it is kept in the user's cache folder.
+
+GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The race detector costs about half of the speed; CI has it on.
+RACE ?=
+
+.PHONY: help
+help: ## Shows what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Builds bin/kbridge
+	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/kbridge ./cmd/kbridge
+
+.PHONY: demo
+demo: ## Shows kbridge at work on a cluster of its own, and ends by itself
+	go run ./test/demo
+
+.PHONY: test
+test: cluster ## Runs every test, with the real API server and the real brokers
+	go test $(RACE) -timeout 30m ./...
+
+.PHONY: cluster
+cluster: ## Builds etcd and kube-apiserver for the tests, unless they are there
+	@go run ./internal/testcluster/build
+
+.PHONY: lint
+lint: ## Runs vet and golangci-lint
+	go vet ./...
+	go run $(GOLANGCI_LINT) run ./...
+
+.PHONY: fuzz
+fuzz: ## Fuzzes what parses bytes from outside, FUZZTIME (default 30s) each
+	@for target in $$(grep -rhoE '^func Fuzz[A-Za-z]+' --include '*_test.go' . | awk '{print $$2}' | sort -u); do \
+		package=$$(dirname $$(grep -rlE "^func $$target\(" --include '*_test.go' . | head -n 1)); \
+		echo "$$target in $$package"; \
+		go test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $${FUZZTIME:-30s} || exit 1; \
+	done
+
+.PHONY: generate
+generate: ## Makes generated files anew: config/schema.json, tables in docs/CONFIG.md
+	go generate ./...

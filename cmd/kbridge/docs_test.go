@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func matches(text, pattern string) []string {
+	var found []string
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		found = append(found, m[1])
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+func TestTheMetricsInTheDocsAreThoseInTheCode(t *testing.T) {
+	documented := matches(read(t, "docs/METRICS.md"), "(?m)^\\| `(kbridge_[a-z_]+)`")
+	var source bytes.Buffer
+	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		source.Write(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	implemented := matches(source.String(), `"(kbridge_[a-z_]+)"`)
+	if !slices.Equal(documented, implemented) {
+		t.Errorf("docs/METRICS.md and the code differ:\ndocs %q\ncode %q", documented, implemented)
+	}
+	for _, doc := range []string{"README.md", "docs/METRICS.md"} {
+		for _, name := range matches(read(t, doc), `(kbridge_[a-z_]+)`) {
+			if !slices.Contains(implemented, name) {
+				t.Errorf("%s names %s, which is no metric", doc, name)
+			}
+		}
+	}
+}
+
+func TestTheCommandsAndFlagsInTheDocsExist(t *testing.T) {
+	root := rootCommand(&bytes.Buffer{}, &bytes.Buffer{})
+	flags := map[string]bool{}
+	commands := map[string]bool{}
+	for _, c := range root.Commands() {
+		commands[c.Name()] = true
+		c.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true })
+	}
+	for _, doc := range []string{"README.md", "docs/CONFIG.md", "docs/DESIGN.md", "docs/EVENTS.md", "docs/METRICS.md", "examples/quickstart.yaml", "examples/nats.yaml"} {
+		text := read(t, doc)
+		for _, name := range matches(text, `(?:^|[\s'"`+"`"+`(\[])--([a-z][a-z-]+)`) {
+			if !flags[name] && !slices.Contains([]string{"from-literal", "field-selector"}, name) { // kubectl's
+				t.Errorf("%s names the flag --%s, which no command has", doc, name)
+			}
+		}
+		for _, name := range matches(text, "(?m)(?:^#? +|`|cmd/)kbridge ([a-z]+)(?: --| \\[|`|$)") {
+			if !commands[name] {
+				t.Errorf("%s names `kbridge %s`, which is no command", doc, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/kbridge-io/kbridge/bridge"
+	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/informer"
+	"github.com/kbridge-io/kbridge/internal/embedded"
+	"github.com/kbridge-io/kbridge/internal/monitor"
+)
+
+// runOptions are the flags of `kbridge run`.
+type runOptions struct {
+	config      string
+	kubeconfig  string
+	kubeContext string
+	embedded    bool
+	dataDir     string
+	grace       time.Duration
+	logFormat   string
+	logLevel    slog.Level
+}
+
+// The embedded server's limits, in bytes: its stream forgets the oldest events
+// before the store is full.
+const (
+	embeddedStore  = 2 << 30
+	embeddedStream = 1 << 30
+)
+
+func runCommand(stdout, stderr io.Writer) *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Watches and publishes until it is stopped",
+		Long: `Watches and publishes until it is stopped.
+
+With no sink in the configuration, or with --embedded, kbridge starts a
+nats-server with JetStream on 127.0.0.1 and publishes there; 'kbridge tail'
+shows the events.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLogger(stderr, o.logFormat, o.logLevel)
+			if err != nil {
+				return usageError{err}
+			}
+			cfg, err := loadConfig(o.config)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), cfg, o, stdout, log)
+		},
+	}
+	configFlag(cmd, &o.config)
+	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig file (default: as kubectl finds it)")
+	cmd.Flags().StringVar(&o.kubeContext, "context", "", "the kubeconfig's context")
+	cmd.Flags().BoolVar(&o.embedded, "embedded", false, "publish to an in-process nats-server, and to no other sink")
+	cmd.Flags().StringVar(&o.dataDir, "data-dir", defaultDataDir(), "where the embedded server and the dead letters are kept")
+	cmd.Flags().DurationVar(&o.grace, "grace-period", 25*time.Second, "how long a stop may take: what was read is published before it ends")
+	cmd.Flags().StringVar(&o.logFormat, "log-format", "text", "text or json")
+	cmd.Flags().TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	return cmd
+}
+
+// newLogger makes the process's logger, and klog's.
+func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler
+	switch format {
+	case "text":
+		handler = slog.NewTextHandler(w, options)
+	case "json":
+		handler = slog.NewJSONHandler(w, options)
+	default:
+		return nil, fmt.Errorf("--log-format %q: expected text or json", format)
+	}
+	log := slog.New(handler)
+	klog.SetSlogLogger(log.With("from", "client-go"))
+	return log, nil
+}
+
+// run is the daemon: it builds the parts, runs them until ctx ends or one of them
+// fails, and stops them in order.
+func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, log *slog.Logger) (err error) {
+	kube, err := kubeConfig(o.kubeconfig, o.kubeContext)
+	if err != nil {
+		return err
+	}
+	client, err := informer.NewClient(kube, float32(cfg.Kubernetes.QPS), cfg.Kubernetes.Burst)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+
+	entries := cfg.Sinks
+	if o.embedded || len(entries) == 0 {
+		broker, err := embedded.Start(embedded.Options{Dir: filepath.Join(o.dataDir, "embedded"), MaxBytes: embeddedStore, Log: log})
+		if err != nil {
+			return err
+		}
+		defer broker.Stop()
+		log.Info("embedded nats-server started", "url", broker.URL(), "dir", o.dataDir)
+		entries = []config.Sink{embeddedConfig(broker.URL(), embeddedStream)}
+	}
+
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registerBuild(reg)
+	d := &daemon{log: log, grace: o.grace, laneMetrics: bridge.NewMetrics(reg), informerMetrics: informer.NewMetrics(reg)}
+
+	if cfg.Server.Address != "" {
+		server, err := monitor.Start(cfg.Server.Address, reg, d.problems, log)
+		if err != nil {
+			return err
+		}
+		log.Info("serving metrics and health", "address", server.Address())
+		defer func() {
+			closing, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			err = errors.Join(err, server.Close(closing))
+		}()
+	}
+	return d.run(ctx, client, cfg, entries, o.dataDir, out)
+}
+
+// daemon holds the parts that run. Its order of ending is fixed: the watches stop,
+// the lanes drain, the sinks close, all within the grace period.
+type daemon struct {
+	log             *slog.Logger
+	grace           time.Duration
+	laneMetrics     *bridge.Metrics
+	informerMetrics *informer.Metrics
+
+	mu        sync.Mutex // guards what /readyz reads while it is built
+	cluster   error      // why the cluster's identity is not known yet
+	outputs   []*output
+	informers []*informer.Informer
+}
+
+func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.Config, entries []config.Sink, dataDir string, out io.Writer) (err error) {
+	// The sinks' context outlives ctx: what was read is still published.
+	publishing, stopPublishing := context.WithCancel(context.Background())
+	defer stopPublishing()
+	reading, stopReading := context.WithCancelCause(ctx)
+	defer stopReading(nil)
+
+	var lanes, watches sync.WaitGroup
+	defer func() {
+		stopReading(nil)
+		err = errors.Join(err, d.stop(stopPublishing, &watches, &lanes))
+	}()
+	for _, entry := range entries {
+		output, err := newOutput(publishing, entry, dataDir, out, d.laneMetrics, d.log)
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		d.outputs = append(d.outputs, output)
+		d.mu.Unlock()
+		lanes.Go(func() {
+			if err := output.lane.Run(publishing); err != nil {
+				stopReading(err)
+			}
+		})
+		if gone := output.gone(); gone != nil {
+			lanes.Go(func() {
+				select {
+				case <-gone:
+					stopReading(fmt.Errorf("sink %s: %w", entry.Name, output.sink.Err()))
+				case <-publishing.Done():
+				}
+			})
+		}
+	}
+
+	cluster := cfg.Cluster
+	if cluster == "" {
+		if cluster, err = d.awaitCluster(reading, client); err != nil {
+			return nil // stopped while waiting
+		}
+	}
+	d.log.Info("watching", "server", client.Host(), "cluster", cluster, "resources", len(cfg.Resources), "sinks", len(entries))
+	for _, r := range cfg.Resources {
+		i, err := newInformer(client, cluster, r, d.outputs, publishing, d.informerMetrics, d.log)
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		d.informers = append(d.informers, i)
+		d.mu.Unlock()
+	}
+	for _, i := range d.informers {
+		watches.Go(func() {
+			if err := i.Run(reading); err != nil {
+				stopReading(err)
+			}
+		})
+	}
+	<-reading.Done()
+	if cause := context.Cause(reading); ctx.Err() == nil {
+		return cause
+	}
+	return nil
+}
+
+// stop ends what runs, in order, within the grace period: the watches, which were
+// told to stop reading, the lanes when they are empty, and the sinks.
+func (d *daemon) stop(stopPublishing func(), watches, lanes *sync.WaitGroup) error {
+	d.log.Info("stopping: publishing what was read", "within", d.grace)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), d.grace, fmt.Errorf("the grace period of %s is over", d.grace))
+	defer cancel()
+	// A watch may wait for room to hand over the last delta it read. The lanes still
+	// publish, so it gets it, or the grace period ends the wait.
+	defer context.AfterFunc(ctx, stopPublishing)()
+	watches.Wait()
+	errs := make([]error, 2*len(d.outputs))
+	var draining sync.WaitGroup
+	for i, o := range d.outputs {
+		draining.Go(func() { errs[i] = o.drain(ctx) })
+	}
+	draining.Wait()
+	stopPublishing()
+	lanes.Wait()
+	// Nothing is under way that is worth waiting for.
+	closing, cancelClosing := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancelClosing()
+	for i, o := range d.outputs {
+		if err := o.sink.Close(closing); err != nil {
+			errs[len(d.outputs)+i] = fmt.Errorf("close sink %s: %w", o.entry.Name, err)
+		}
+	}
+	err := errors.Join(errs...)
+	if err == nil {
+		d.log.Info("stopped: all that was read is dealt with")
+	}
+	return err
+}
+
+// awaitCluster asks for the cluster's identity, however long the answer takes.
+func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client) (string, error) {
+	logged := ""
+	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+		uid, err := client.ClusterUID(ctx)
+		d.mu.Lock()
+		d.cluster = err
+		d.mu.Unlock()
+		if err == nil {
+			return uid, nil
+		}
+		if text := err.Error(); text != logged && ctx.Err() == nil {
+			logged = text
+			d.log.Warn("the cluster's identity is not known yet, trying again (set `cluster` in the configuration to do without)", "server", client.Host(), "err", text)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+// problems are what keeps the daemon from being ready.
+func (d *daemon) problems() []error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var problems []error
+	if d.cluster != nil {
+		problems = append(problems, d.cluster)
+	}
+	for _, o := range d.outputs {
+		problems = append(problems, o.problems()...)
+	}
+	if len(d.informers) == 0 {
+		problems = append(problems, errors.New("starting"))
+	}
+	for _, i := range d.informers {
+		if err := i.Err(); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return problems
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/internal/embedded"
+	"github.com/kbridge-io/kbridge/internal/tail"
+)
+
+// tailOptions are the flags of `kbridge tail`.
+type tailOptions struct {
+	config  string
+	sink    string
+	dataDir string
+	output  string
+	filter  string
+	since   string
+	all     bool
+	count   int
+	color   string
+}
+
+func tailCommand(stdout, stderr io.Writer) *cobra.Command {
+	var o tailOptions
+	cmd := &cobra.Command{
+		Use:   "tail",
+		Short: "Shows the events that were published, as they come",
+		Long: `Shows the events of a NATS sink's stream, one line each, as they come: time, type,
+resource, namespace/name, resourceVersion, and what an update changed.
+
+It reads the stream of the configuration's NATS sink, with that sink's credentials.
+Without --config, or where the configuration has no sink, it reads from the
+embedded server of the kbridge that runs with the same --data-dir. It waits for a
+server or a stream that is not there yet, and goes on after a lost connection.
+
+An update is compared with the state of the object that was shown before it, or
+with the event's oldObject ('data: change'). Values in Secrets are never shown in
+lines; -o json shows what is in the event.
+
+--filter takes a NATS subject: '*' stands for one token, '>' for the rest. With the
+default subjects, k8s.CLUSTER.GROUP.RESOURCE.NAMESPACE.NAME, in which the core group
+is 'core', no namespace is '_', and a dot inside a name is %2E:
+
+  k8s.*.core.pods.>                     all pods
+  k8s.*.*.*.shop.>                      everything in the namespace shop
+  k8s.*.apps.deployments.shop.checkout  one deployment`,
+		Example: `  kbridge tail
+  kbridge tail --config kbridge.yaml --sink live --since 10m
+  kbridge tail --filter 'k8s.*.core.pods.>' -o json | jq .data.status.phase`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			read, err := o.reading(time.Now())
+			if err != nil {
+				return err
+			}
+			read.Event = o.printing(stdout)
+			read.Note = func(text string) { fmt.Fprintln(stderr, "kbridge: "+tail.Printable(text)) }
+			return tail.Run(cmd.Context(), read)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.config, "config", "", "the configuration file (default: the embedded server)")
+	f.StringVar(&o.sink, "sink", "", "the NATS sink to read from (default: the only one); "+embeddedSink+" is the embedded server")
+	f.StringVar(&o.dataDir, "data-dir", defaultDataDir(), "the data-dir of the kbridge that runs the embedded server")
+	f.StringVarP(&o.output, "output", "o", "text", "text, or json: a CloudEvent a line")
+	f.StringVar(&o.filter, "filter", "", "only events on these subjects, such as 'k8s.*.core.pods.>'")
+	f.StringVar(&o.since, "since", "", "also events since then: 10m, or 2026-11-30T04:18:07Z (default: only new ones)")
+	f.BoolVar(&o.all, "all", false, "also all events that the stream still has")
+	f.IntVar(&o.count, "count", 0, "end after so many events")
+	f.StringVar(&o.color, "color", "auto", "auto, always or never; auto obeys NO_COLOR")
+	if err := cmd.MarkFlagFilename("config", "yaml", "yml"); err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return cmd
+}
+
+// reading turns the flags into what to read.
+func (o *tailOptions) reading(now time.Time) (tail.Options, error) {
+	read := tail.Options{Filter: o.filter, All: o.all, Count: o.count}
+	var problems []error
+	wrong := func(flag, value, want string) {
+		problems = append(problems, fmt.Errorf("--%s %q: expected %s", flag, value, want))
+	}
+	if o.output != "text" && o.output != "json" {
+		wrong("output", o.output, "text or json")
+	}
+	if !slices.Contains([]string{"auto", "always", "never"}, o.color) {
+		wrong("color", o.color, "auto, always or never")
+	}
+	if o.count < 0 {
+		wrong("count", fmt.Sprint(o.count), "a number of events")
+	}
+	if o.filter != "" && !isSubject(o.filter) {
+		wrong("filter", o.filter, "a NATS subject such as k8s.*.core.pods.>")
+	}
+	if o.since != "" {
+		var ok bool
+		if read.Since, ok = parseSince(o.since, now); !ok {
+			wrong("since", o.since, "a duration such as 10m, or a time such as "+now.UTC().Format(time.RFC3339))
+		}
+		if o.all {
+			problems = append(problems, errors.New("--since beside --all: expected one of the two"))
+		}
+	}
+	if len(problems) > 0 {
+		return read, usageError{errors.Join(problems...)}
+	}
+	var sinks []config.Sink
+	if o.config != "" {
+		cfg, err := loadConfig(o.config)
+		if err != nil {
+			return read, err
+		}
+		sinks = cfg.Sinks
+	}
+	sink, err := pickSink(sinks, o.sink)
+	if err != nil {
+		return read, usageError{err}
+	}
+	if sink != nil {
+		read.Source = func() (config.NATS, error) { return *sink, nil }
+		return read, nil
+	}
+	read.Source, read.ServerName = o.embedded, embeddedServerName
+	return read, nil
+}
+
+// embedded is where the embedded server of the data directory listens now.
+func (o *tailOptions) embedded() (config.NATS, error) {
+	url, err := embedded.Address(filepath.Join(o.dataDir, "embedded"))
+	if err != nil {
+		return config.NATS{}, fmt.Errorf("no kbridge runs with --embedded here: %s has no address of one; start it with the same --data-dir, or give --config for a sink", o.dataDir)
+	}
+	return *embeddedConfig(url, embeddedStream).NATS, nil
+}
+
+// embeddedServerName is what the embedded server calls itself. An address may be left
+// over from a kbridge that was killed, and be another server's now.
+const embeddedServerName = "kbridge-embedded"
+
+// pickSink returns the NATS sink to read from, nil for the embedded server.
+func pickSink(sinks []config.Sink, name string) (*config.NATS, error) {
+	var names []string
+	var picked *config.NATS
+	for _, s := range sinks {
+		switch {
+		case name == s.Name && s.NATS == nil:
+			return nil, fmt.Errorf("--sink %s: it is no NATS sink, and only those can be read from", name)
+		case name == s.Name:
+			return s.NATS, nil
+		case s.NATS != nil:
+			names = append(names, s.Name)
+			picked = s.NATS
+		}
+	}
+	have := "the configuration has no NATS sink"
+	if len(names) > 0 {
+		have = "the NATS sinks are " + strings.Join(names, ", ")
+	}
+	switch {
+	case name == embeddedSink || name == "" && len(sinks) == 0:
+		return nil, nil
+	case name != "":
+		return nil, fmt.Errorf("--sink %q: no such sink; %s", name, have)
+	case len(names) != 1:
+		return nil, fmt.Errorf("--sink is required, as %s; '--sink %s' is the server of 'kbridge run --embedded'", have, embeddedSink)
+	}
+	return picked, nil
+}
+
+// parseSince reads a duration before now, or a time.
+func parseSince(s string, now time.Time) (time.Time, bool) {
+	if d, err := time.ParseDuration(s); err == nil {
+		return now.Add(-d), d > 0
+	}
+	at, err := time.Parse(time.RFC3339, s)
+	return at, err == nil
+}
+
+// isSubject reports whether s has the form of a subject, with or without wildcards.
+func isSubject(s string) bool {
+	tokens := strings.Split(s, ".")
+	for i, t := range tokens {
+		last := i == len(tokens)-1
+		if t == "" || strings.ContainsFunc(t, unicode.IsSpace) || len(t) > 1 && strings.ContainsAny(t, "*>") || t == ">" && !last {
+			return false
+		}
+	}
+	return true
+}
+
+// printing returns what prints an event.
+func (o *tailOptions) printing(stdout io.Writer) func(*tail.Event) error {
+	if o.output == "json" {
+		return func(e *tail.Event) error {
+			line, err := e.JSON()
+			if err != nil {
+				return err
+			}
+			if _, err := stdout.Write(append(line, '\n')); err != nil {
+				return fmt.Errorf("print event: %w", err)
+			}
+			return nil
+		}
+	}
+	p := &tail.Printer{Out: stdout, Colour: o.color == "always", Today: time.Now().Format(time.DateOnly)}
+	if f, ok := stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.Colour = p.Colour || o.color == "auto" && os.Getenv("NO_COLOR") == ""
+		p.Width = func() int {
+			width, _, err := term.GetSize(int(f.Fd()))
+			if err != nil {
+				return 0
+			}
+			return width
+		}
+	}
+	return p.Print
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kbridge-io/kbridge/bridge"
+	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/informer"
+	"github.com/kbridge-io/kbridge/sinks"
+	"github.com/kbridge-io/kbridge/sinks/nats"
+	"github.com/kbridge-io/kbridge/sinks/stdout"
+)
+
+// embeddedSink is the name of the sink that goes to the in-process server.
+const embeddedSink = "embedded"
+
+// sink is what the daemon asks of a sink beside its contract.
+type sink interface {
+	sinks.Sink
+	// Err is nil when events can be delivered, and else says why not.
+	Err() error
+}
+
+// openSink starts the sink of one entry of the configuration. A broker that can not
+// be reached is not an error here.
+func openSink(ctx context.Context, cfg config.Sink, out io.Writer, log *slog.Logger) (sink, error) {
+	switch {
+	case cfg.NATS != nil:
+		return nats.Open(ctx, cfg.Name, *cfg.NATS, log)
+	case cfg.Stdout != nil:
+		return stdout.Open(cfg.Name, out), nil
+	default:
+		return nil, fmt.Errorf("BUG: sink %s is of no kind", cfg.Name)
+	}
+}
+
+// output is one sink with its lane and its dead letters.
+type output struct {
+	sink  sink
+	lane  *bridge.Lane
+	dead  *bridge.DeadLetters
+	entry config.Sink
+}
+
+// newOutput opens a sink and puts a lane before it.
+func newOutput(ctx context.Context, cfg config.Sink, dataDir string, out io.Writer, metrics *bridge.Metrics, log *slog.Logger) (*output, error) {
+	file := cfg.DeadLetter.File
+	if file == "" {
+		file = filepath.Join(dataDir, "dead", cfg.Name+".jsonl")
+	}
+	dead, err := bridge.OpenDeadLetters(file)
+	if err != nil {
+		return nil, fmt.Errorf("sink %s: %w", cfg.Name, err)
+	}
+	s, err := openSink(ctx, cfg, out, log)
+	if err != nil {
+		return nil, err
+	}
+	format := event.Structured
+	if cfg.Format == config.FormatBinary {
+		format = event.Binary
+	}
+	lane := bridge.NewLane(bridge.Options{
+		Sink: s, Format: format,
+		MaxBytes: int64(cfg.Window.Bytes), MaxEvents: cfg.Window.Events,
+		DeadLetters: dead, Metrics: metrics, Log: log,
+	})
+	return &output{sink: s, lane: lane, dead: dead, entry: cfg}, nil
+}
+
+// gone is closed when the sink can never deliver again; nil for a sink that always may.
+func (o *output) gone() <-chan struct{} {
+	if s, ok := o.sink.(interface{ Gone() <-chan struct{} }); ok {
+		return s.Gone()
+	}
+	return nil
+}
+
+// drain waits until the lane is empty, ctx ends, or the sink is gone.
+func (o *output) drain(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if gone := o.gone(); gone != nil {
+		waiting := make(chan struct{})
+		go func() {
+			defer close(waiting)
+			select {
+			case <-gone:
+				cancel(o.sink.Err())
+			case <-ctx.Done():
+			}
+		}()
+		defer func() { cancel(nil); <-waiting }()
+	}
+	return o.lane.Drain(ctx)
+}
+
+// problems are what keeps the output from delivering.
+func (o *output) problems() []error {
+	var problems []error
+	for _, err := range []error{o.sink.Err(), o.dead.Err()} {
+		if err != nil {
+			problems = append(problems, fmt.Errorf("sink %s: %w", o.entry.Name, err))
+		}
+	}
+	return problems
+}
+
+// newInformer makes the informer of one entry of the configuration, with a port in
+// the lane of each of its sinks.
+func newInformer(client *informer.Client, cluster string, r config.Resource, outputs []*output, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
+	var types []event.Type
+	for _, name := range r.Types {
+		t, ok := event.ParseType(string(name))
+		if !ok {
+			return nil, fmt.Errorf("BUG: resource %s: unknown type %s", r.Name(), name)
+		}
+		types = append(types, t)
+	}
+	return informer.New(informer.Options{
+		Client: client, Cluster: cluster, Resource: r,
+		Handler: func(res *event.Resource, _ string) informer.Handler {
+			var feed bridge.Feed
+			for _, o := range outputs {
+				if r.SendsTo(o.entry.Name) {
+					feed = append(feed, o.lane.NewPort(res, types))
+				}
+			}
+			return feed
+		},
+		Delivery: delivery, Metrics: metrics, Log: log,
+	})
+}
+
+// kubeConfig finds the API server as kubectl does: --kubeconfig, KUBECONFIG, the
+// pod's service account, ~/.kube/config.
+func kubeConfig(file, kubeContext string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = file
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
+	if err != nil {
+		if clientcmd.IsEmptyConfig(err) {
+			err = errors.New("no API server is configured: give --kubeconfig, set KUBECONFIG, or run inside a cluster")
+		}
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	cfg.UserAgent = "kbridge/" + version
+	return cfg, nil
+}
+
+// defaultDataDir is where the embedded broker and the dead letters are kept unless
+// the command line says otherwise.
+func defaultDataDir() string {
+	if dir := os.Getenv("XDG_STATE_HOME"); dir != "" {
+		return filepath.Join(dir, "kbridge")
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		return filepath.Join(home, ".local", "state", "kbridge")
+	}
+	return "kbridge-data"
+}
+
+// embeddedConfig is the sink that goes to the in-process server.
+func embeddedConfig(url string, maxBytes int64) config.Sink {
+	n := config.DefaultNATS()
+	n.URLs = []string{url}
+	n.Stream.MaxBytes = config.Size(maxBytes)
+	s := config.DefaultSink()
+	s.Name, s.NATS = embeddedSink, &n
+	return s
+}
+
+// registerBuild says in the metrics which build this is.
+func registerBuild(reg prometheus.Registerer) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kbridge_build_info", Help: "1, with the version as a label.",
+		ConstLabels: prometheus.Labels{"version": version},
+	}, func() float64 { return 1 }))
+}

@@ -1,0 +1,301 @@
+// Package nats owns the way of events into a NATS JetStream stream: the
+// connection, the stream's presence and settings, the messages, and the
+// stream's acknowledgements. Retries of events are left to the lanes of package
+// bridge; the settings are package config's.
+//
+// One connection is one session. When it ends, everything under way gets an
+// error, and a new session begins; nothing is carried over, so nothing is resent
+// behind the lane's back. The client library's own reconnecting, buffering and
+// publishing with retries are not used: each of them can reorder, or keep what
+// the lane has already given up.
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/sinks"
+)
+
+// ErrClosed is the end of an event that a closed sink got, or had under way.
+var ErrClosed = errors.New("sink is closed")
+
+// Sink publishes events to one JetStream stream.
+type Sink struct {
+	name    string
+	cfg     config.NATS
+	urls    []server
+	subject *event.Template
+	log     *slog.Logger
+	// ackPrefix is what a plain acknowledgement of the stream begins with.
+	ackPrefix []byte
+
+	stop    context.CancelFunc // ends run
+	ended   chan struct{}      // closed when run has returned
+	closing chan struct{}      // closed by Close
+
+	mu         sync.Mutex    // guards what follows, and the sessions' state
+	session    *session      // the one that takes events; nil: Publish waits
+	discovered []server      // of the server's cluster, beside urls
+	changed    chan struct{} // closed and replaced when session is set
+	room       chan struct{} // has a token when the window has got room
+	cause      error         // why session is nil
+	refused    error         // why the last event was not stored; nil once one is
+	logged     string        // the failure that was logged last; empty when there is none
+	notes      []note        // what was logged about the stream
+	closed     bool
+	idle       chan struct{} // closed when nothing is under way; set by Close
+	window     window
+	inflight   int
+	bytes      int
+	stats      Stats
+}
+
+var _ sinks.Sink = (*Sink)(nil)
+
+// Stats are a sink's numbers since it was opened.
+type Stats struct {
+	Connects uint64 // connections that were established
+	Failures uint64 // attempts to connect or to find the stream that failed, and connections that broke
+	InFlight int    // events handed to the server and not acknowledged
+	Bytes    int    // their size
+	Window   int    // how many may be
+}
+
+// Open checks the settings and begins to connect in the background: an
+// unreachable server is not an error here but one of Err, and Publish waits
+// until it can be reached. The context bounds the sink's life as Close does.
+func Open(ctx context.Context, name string, cfg config.NATS, log *slog.Logger) (*Sink, error) {
+	subject, err := event.NATSSubject(cfg.Subject)
+	if err != nil {
+		return nil, fmt.Errorf("sink %s: subject: %w", name, err)
+	}
+	if cfg.Stream.Name == "" || strings.ContainsAny(cfg.Stream.Name, ".*> \t\r\n/\\") {
+		return nil, fmt.Errorf("sink %s: stream: %q is no name of a stream", name, cfg.Stream.Name)
+	}
+	urls, err := parseURLs(cfg.URLs)
+	if err != nil {
+		return nil, fmt.Errorf("sink %s: urls: %w", name, err)
+	}
+	if cfg.AckTimeout <= 0 {
+		cfg.AckTimeout = config.DefaultNATS().AckTimeout
+	}
+	ctx, stop := context.WithCancel(ctx)
+	s := &Sink{
+		name: name, cfg: cfg, urls: urls, subject: subject, log: log.With("sink", name),
+		ackPrefix: []byte(`{"stream":"` + cfg.Stream.Name + `","seq":`),
+		stop:      stop, ended: make(chan struct{}), closing: make(chan struct{}),
+		changed: make(chan struct{}), room: make(chan struct{}, 1),
+		cause: fmt.Errorf("not connected to %s yet", urls[0]), logged: "not connected yet",
+		window: newWindow(cfg.AckTimeout),
+	}
+	go func() {
+		defer close(s.ended)
+		s.run(ctx)
+	}()
+	return s, nil
+}
+
+// Name returns the sink's name in the configuration.
+func (s *Sink) Name() string { return s.name }
+
+// Publish hands the event to the session's sender. It waits while there is no
+// connection or no stream, and while the window is full. An event that the
+// server cannot take gets its error from the sender.
+func (s *Sink) Publish(ctx context.Context, e *event.Event, done func(error)) {
+	size := len(e.Value)
+	for {
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			done(ErrClosed)
+			return
+		}
+		wait := s.changed
+		if ses := s.session; ses != nil {
+			if s.inflight == 0 || s.inflight < s.window.size && s.bytes+size <= windowBytes {
+				s.inflight++
+				s.bytes += size
+				ses.queue <- item{e, done, size} // has room: as long as the window
+				s.mu.Unlock()
+				return
+			}
+			wait = s.room
+		}
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-s.closing:
+		case <-s.ended:
+			done(ErrClosed)
+			return
+		case <-ctx.Done():
+			done(fmt.Errorf("publish: %w", withCause(ctx.Err(), s.Err())))
+			return
+		}
+	}
+}
+
+func withCause(err, cause error) error {
+	if cause == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// Err returns nil when events can be delivered now, else the cause: there is no
+// connection, no stream, or the stream refuses what it gets.
+func (s *Sink) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == nil {
+		return s.cause
+	}
+	return s.refused
+}
+
+// Stats returns the sink's numbers.
+func (s *Sink) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stats
+	st.InFlight, st.Bytes, st.Window = s.inflight, s.bytes, s.window.size
+	return st
+}
+
+// Close waits for the acknowledgements that are still to come, until ctx ends,
+// then ends the connection. What is not acknowledged by then gets ErrClosed.
+func (s *Sink) Close(ctx context.Context) error {
+	s.mu.Lock()
+	idle := make(chan struct{})
+	if s.inflight == 0 {
+		close(idle)
+	} else {
+		s.idle = idle
+	}
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
+	s.mu.Unlock()
+
+	select {
+	case <-idle:
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+	s.stop()
+	select {
+	case <-s.ended:
+		return nil
+	case <-ctx.Done():
+	}
+	// Every wait of run ends with its context; this is for what it has to put away.
+	select {
+	case <-s.ended:
+		return nil
+	case <-time.After(time.Second):
+		return fmt.Errorf("close sink %s: %w", s.name, ctx.Err())
+	}
+}
+
+// run keeps a session alive until ctx ends.
+func (s *Sink) run(ctx context.Context) {
+	var pause backoff
+	for {
+		ses, err := s.connect(ctx)
+		if err == nil {
+			err = ses.serve(ctx, &pause)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		s.failed(err)
+		if !pause.wait(ctx, nil) {
+			return
+		}
+	}
+}
+
+// release lets Publish use the session.
+func (s *Sink) release(ses *session) {
+	s.mu.Lock()
+	if ses.err != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.session, s.cause = ses, nil
+	close(s.changed)
+	s.changed = make(chan struct{})
+	news := s.logged != ""
+	s.logged = ""
+	s.mu.Unlock()
+	if news {
+		s.log.Info("connected", "server", ses.server.String(), "stream", s.cfg.Stream.Name, "maxPayload", ses.nc.MaxPayload())
+	}
+}
+
+func (s *Sink) signalRoom() {
+	select {
+	case s.room <- struct{}{}:
+	default:
+	}
+}
+
+// failed notes why nothing can be published. A cause that repeats is logged once.
+func (s *Sink) failed(err error) {
+	key := causeKey(err)
+	s.mu.Lock()
+	s.cause = err
+	news := s.logged != key
+	s.logged = key
+	s.stats.Failures++
+	failures := s.stats.Failures
+	s.mu.Unlock()
+	if news {
+		s.log.Warn("cannot publish, trying again", "error", err, "failures", failures)
+	}
+}
+
+// leave takes an event out of the window. The caller holds mu.
+func (s *Sink) leave(size int) {
+	s.inflight--
+	s.bytes -= size
+	s.signalRoom()
+	if s.inflight == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// backoff is the pause between attempts: 100 ms, doubling up to 5 s.
+type backoff struct{ next time.Duration }
+
+const (
+	firstPause = 100 * time.Millisecond
+	longPause  = 5 * time.Second
+)
+
+func (b *backoff) reset() { b.next = 0 }
+
+// wait returns false when ctx or end came first.
+func (b *backoff) wait(ctx context.Context, end <-chan struct{}) bool {
+	b.next = min(max(2*b.next, firstPause), longPause)
+	t := time.NewTimer(jitter(b.next))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-end:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,194 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kbridge-io/kbridge/config"
+)
+
+// requestTimeout bounds a question about the stream.
+const requestTimeout = 5 * time.Second
+
+// checkStream returns nil when the stream is there and takes the sink's subjects.
+// It makes the stream where it is absent and the configuration says so; one that
+// exists is never changed.
+func (ses *session) checkStream(ctx context.Context) error {
+	s := ses.sink
+	name := s.cfg.Stream.Name
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	js, err := jetstream.New(ses.nc)
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", name, err)
+	}
+	stream, err := js.Stream(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound) && !s.cfg.Stream.Create:
+		return fmt.Errorf("stream %s not found, and the configuration does not let kbridge create it", name)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		stream, err = js.CreateStream(ctx, streamConfig(s.cfg.Stream))
+		if err != nil {
+			return fmt.Errorf("create stream %s: %w", name, ses.reason(err))
+		}
+		s.log.Info("created stream", "stream", name, "subjects", s.cfg.Stream.Subjects)
+	case err != nil:
+		return fmt.Errorf("look up stream %s: %w", name, ses.reason(err))
+	}
+	info := stream.CachedInfo()
+	if err := unusable(info, s.cfg.Subject); err != nil {
+		return fmt.Errorf("stream %s %w", name, err)
+	}
+	notes := durability(info, ses.nc.ConnectedClusterName())
+	if s.cfg.Stream.Create {
+		notes = append(notes, differences(s.cfg.Stream, info.Config)...)
+	}
+	s.warnOnce(notes)
+	return nil
+}
+
+// reason adds what the server said outside of its answer, such as a permission
+// that is missing: the question itself only times out then.
+func (ses *session) reason(err error) error {
+	s := ses.sink
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	denied := ses.denied
+	ses.denied = nil
+	if denied != nil && errors.Is(err, context.DeadlineExceeded) {
+		return denied
+	}
+	return err
+}
+
+// warnOnce logs what is noteworthy about the stream, each time it has changed.
+func (s *Sink) warnOnce(notes []note) {
+	s.mu.Lock()
+	same := slices.Equal(s.notes, notes)
+	s.notes = notes
+	s.mu.Unlock()
+	if same {
+		return
+	}
+	for _, n := range notes {
+		s.log.Warn("stream: "+n.text, "stream", s.cfg.Stream.Name, "setting", n.setting, "value", n.value, "expected", n.expected)
+	}
+}
+
+// note is a remark about one setting of the stream.
+type note struct{ setting, value, expected, text string }
+
+func streamConfig(c config.Stream) jetstream.StreamConfig {
+	sc := jetstream.StreamConfig{
+		Name: c.Name, Subjects: c.Subjects, MaxAge: c.MaxAge, MaxBytes: int64(c.MaxBytes),
+		Replicas: max(c.Replicas, 1), Duplicates: c.Duplicates,
+		Storage: jetstream.FileStorage, Discard: jetstream.DiscardOld,
+		Description: "Kubernetes changes, by kbridge",
+		AllowDirect: true,
+	}
+	if c.MaxBytes == 0 {
+		sc.MaxBytes = -1
+	}
+	if c.Storage == config.StorageMemory {
+		sc.Storage = jetstream.MemoryStorage
+	}
+	if c.Discard == config.DiscardNew {
+		sc.Discard = jetstream.DiscardNew
+	}
+	if c.MaxAge > 0 && sc.Duplicates > c.MaxAge {
+		sc.Duplicates = c.MaxAge // the server refuses a longer window
+	}
+	return sc
+}
+
+// unusable says why the stream cannot store the sink's events at all.
+func unusable(info *jetstream.StreamInfo, subject string) error {
+	c := info.Config
+	switch {
+	case c.Mirror != nil:
+		return errors.New("is a mirror: it takes no messages of its own")
+	case c.Sealed:
+		return errors.New("is sealed: it takes no messages")
+	case c.NoAck:
+		return errors.New("has no_ack: it would not tell what it has stored")
+	}
+	for _, filter := range c.Subjects {
+		if mayMatch(subject, filter) {
+			return nil
+		}
+	}
+	return fmt.Errorf("has the subjects %s, and none of them can match the template %q", strings.Join(c.Subjects, ", "), subject)
+}
+
+// mayMatch reports whether some subject made from the template matches the
+// filter. A token with a placeholder can be anything; no value makes two tokens.
+func mayMatch(template, filter string) bool {
+	made, want := strings.Split(template, "."), strings.Split(filter, ".")
+	for i, w := range want {
+		switch {
+		case w == ">":
+			return len(made) > i
+		case i >= len(made):
+			return false
+		case w != "*" && w != made[i] && !mayBe(made[i], w):
+			return false
+		}
+	}
+	return len(made) == len(want)
+}
+
+// mayBe reports whether a token of the template can become the given one: text
+// before its first placeholder and after its last must be there.
+func mayBe(made, token string) bool {
+	first, last := strings.IndexByte(made, '{'), strings.LastIndexByte(made, '}')
+	if first < 0 || last < first {
+		return false
+	}
+	before, after := made[:first], made[last+1:]
+	return len(token) > len(before)+len(after) && strings.HasPrefix(token, before) && strings.HasSuffix(token, after)
+}
+
+// durability lists what lets the stream lose what it has acknowledged.
+func durability(info *jetstream.StreamInfo, cluster string) []note {
+	c := info.Config
+	var notes []note
+	if c.Storage == jetstream.MemoryStorage {
+		notes = append(notes, note{"storage", "memory", "file", "what is acknowledged is lost when the server restarts"})
+	}
+	if c.Replicas <= 1 && cluster != "" {
+		notes = append(notes, note{"num_replicas", "1", "3", "in a cluster, what is acknowledged is lost with one server"})
+	}
+	if c.PersistMode == jetstream.AsyncPersistMode {
+		notes = append(notes, note{"persist_mode", "async", "default", "what is acknowledged may not be written yet when the server dies"})
+	}
+	if c.Discard == jetstream.DiscardNew && (c.MaxBytes > 0 || c.MaxMsgs > 0) {
+		notes = append(notes, note{"discard", "new", "old", "a full stream refuses events until consumers or limits make room"})
+	}
+	return notes
+}
+
+// differences lists where the stream is not as the configuration would make it.
+func differences(want config.Stream, have jetstream.StreamConfig) []note {
+	w := streamConfig(want)
+	var notes []note
+	differ := func(setting string, same bool, have, want any) {
+		if !same {
+			notes = append(notes, note{setting, fmt.Sprint(have), fmt.Sprint(want), "it differs from the configuration and is left as it is"})
+		}
+	}
+	subjects := func(s []string) []string { return slices.Sorted(slices.Values(s)) }
+	differ("subjects", slices.Equal(subjects(have.Subjects), subjects(w.Subjects)), have.Subjects, w.Subjects)
+	differ("max_age", have.MaxAge == w.MaxAge, have.MaxAge, w.MaxAge)
+	differ("max_bytes", have.MaxBytes == w.MaxBytes || have.MaxBytes <= 0 && w.MaxBytes <= 0, have.MaxBytes, w.MaxBytes)
+	differ("num_replicas", max(have.Replicas, 1) == w.Replicas, have.Replicas, w.Replicas)
+	differ("storage", have.Storage == w.Storage, have.Storage, w.Storage)
+	differ("discard", have.Discard == w.Discard, have.Discard, w.Discard)
+	differ("duplicate_window", w.Duplicates == 0 || have.Duplicates == w.Duplicates, have.Duplicates, w.Duplicates)
+	return notes
+}

@@ -1,0 +1,278 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kbridge-io/kbridge/internal/testcluster"
+)
+
+var (
+	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	secrets     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	pods        = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	coreEvents  = schema.GroupVersionResource{Version: "v1", Resource: "events"}
+	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	clusterRole = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
+)
+
+func object(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
+	o := map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}
+	if namespace != "" {
+		o["metadata"].(map[string]any)["namespace"] = namespace
+	}
+	for k, v := range fields {
+		o[k] = v
+	}
+	return &unstructured.Unstructured{Object: o}
+}
+
+// change is one write that the API server confirmed.
+type change struct {
+	kind, name, uid, version string
+	at                       time.Time // when the API server had answered
+}
+
+// churn writes configmaps in a namespace until it is stopped, and remembers what
+// the API server confirmed. Deletes of an object carry no version of their own.
+type churn struct {
+	client    dynamic.ResourceInterface
+	namespace string
+	payload   string
+
+	mu      sync.Mutex
+	changes []change
+	written sync.WaitGroup
+	stop    context.CancelFunc
+}
+
+// startChurn starts as many writers as there are workers, each with objects of its own: it
+// creates one, updates it a few times, deletes it or leaves it, and goes on.
+func startChurn(t *testing.T, cluster *testcluster.Cluster, namespace string, workers int, payload string) *churn {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	c := &churn{
+		client:    cluster.Dynamic(t).Resource(configMaps).Namespace(namespace),
+		namespace: namespace, payload: payload, stop: stop,
+	}
+	for w := range workers {
+		c.written.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				c.life(ctx, fmt.Sprintf("w%d-%d", w, i), i%3 != 0)
+			}
+		})
+	}
+	t.Cleanup(func() { c.end() })
+	return c
+}
+
+// end stops the writers and returns what was confirmed, in order per object.
+func (c *churn) end() []change {
+	c.stop()
+	c.written.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.changes)
+}
+
+func (c *churn) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.changes)
+}
+
+func (c *churn) note(kind string, o *unstructured.Unstructured, version string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changes = append(c.changes, change{kind, o.GetName(), string(o.GetUID()), version, time.Now()})
+}
+
+// life is one object's. While the API server is away a write is tried again; whether
+// the lost one was stored the next read tells.
+func (c *churn) life(ctx context.Context, name string, deleted bool) {
+	made, ok := c.until(ctx, func() (*unstructured.Unstructured, error) {
+		o, err := c.client.Create(ctx, object("v1", "ConfigMap", c.namespace, name, map[string]any{"data": map[string]any{"step": "0", "payload": c.payload}}), metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return c.client.Get(ctx, name, metav1.GetOptions{})
+		}
+		return o, err
+	})
+	if !ok {
+		return
+	}
+	c.note("added", made, made.GetResourceVersion())
+	for step := 1; step <= 3; step++ {
+		patch := fmt.Appendf(nil, `{"data":{"step":"%d"}}`, step)
+		o, ok := c.until(ctx, func() (*unstructured.Unstructured, error) {
+			return c.client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		})
+		if !ok {
+			return
+		}
+		c.note("updated", o, o.GetResourceVersion())
+	}
+	if !deleted {
+		return
+	}
+	if _, ok := c.until(ctx, func() (*unstructured.Unstructured, error) {
+		err := c.client.Delete(ctx, name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return nil, err
+	}); ok {
+		c.note("deleted", made, "")
+	}
+}
+
+// until tries again until the API server answers or ctx ends.
+func (c *churn) until(ctx context.Context, do func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, bool) {
+	for {
+		o, err := do()
+		if err == nil {
+			return o, true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, false
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// state is what a consumer that applies events one by one ends up with: uid and
+// version per name.
+type state map[string][2]string
+
+// replay applies events as a consumer would, and reports what no consumer should
+// see: an event id twice, an object's events out of order, an update of an object
+// that was not added, another uid without a delete before.
+func replay(t *testing.T, events []cloudEvent) state {
+	t.Helper()
+	s := state{}
+	seen := map[string]int{}
+	gone := map[string]bool{}
+	for i, e := range events {
+		key := e.Resource + " " + e.Namespace + "/" + e.Name
+		id := e.Source + "/" + e.ID
+		if first, ok := seen[id]; ok {
+			t.Errorf("event %d repeats event %d: %s", i, first, id)
+		}
+		seen[id] = i
+		if e.msgID != id {
+			t.Errorf("event %d: Nats-Msg-Id %q, want %q", i, e.msgID, id)
+		}
+		old, known := s[key]
+		switch e.short() {
+		case "added":
+			if known {
+				t.Errorf("event %d adds %s, which is there with version %s", i, key, old[1])
+			}
+		case "updated":
+			if !known || old[0] != e.UID {
+				t.Errorf("event %d updates %s of uid %s, but the consumer has %v", i, key, e.UID, old)
+			}
+			if known && !newer(e.ResourceVersion, old[1]) {
+				t.Errorf("event %d updates %s to version %s after %s", i, key, e.ResourceVersion, old[1])
+			}
+		case "deleted":
+			if !known || old[0] != e.UID {
+				t.Errorf("event %d deletes %s of uid %s, but the consumer has %v", i, key, e.UID, old)
+			}
+			gone[e.UID] = true
+		default:
+			t.Errorf("event %d is of type %q", i, e.Type)
+		}
+		if e.short() == "deleted" {
+			delete(s, key)
+			continue
+		}
+		if gone[e.UID] {
+			t.Errorf("event %d: %s of uid %s comes back after its delete", i, key, e.UID)
+		}
+		s[key] = [2]string{e.UID, e.ResourceVersion}
+	}
+	return s
+}
+
+// newer compares versions of this API server, which are numbers.
+func newer(a, b string) bool {
+	if len(a) != len(b) {
+		return len(a) > len(b)
+	}
+	return a > b
+}
+
+// serverState is what the API server has of a resource in some namespaces.
+func serverState(t *testing.T, client dynamic.Interface, gvr schema.GroupVersionResource, namespaces ...string) state {
+	t.Helper()
+	s := state{}
+	for _, ns := range namespaces {
+		list, err := client.Resource(gvr).Namespace(ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			s[gvr.Resource+" "+o.GetNamespace()+"/"+o.GetName()] = [2]string{string(o.GetUID()), o.GetResourceVersion()}
+		}
+	}
+	return s
+}
+
+// difference says in what two states differ, briefly.
+func difference(got, want state) error {
+	var wrong []string
+	for key, w := range want {
+		if g, ok := got[key]; !ok {
+			wrong = append(wrong, fmt.Sprintf("%s is missing", key))
+		} else if g != w {
+			wrong = append(wrong, fmt.Sprintf("%s is %v, want %v", key, g, w))
+		}
+	}
+	for key := range got {
+		if _, ok := want[key]; !ok {
+			wrong = append(wrong, fmt.Sprintf("%s should not be there", key))
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	slices.Sort(wrong)
+	return fmt.Errorf("%d of %d objects differ: %q", len(wrong), len(want), wrong[:min(len(wrong), 5)])
+}
+
+// everyConfirmedChange checks that each confirmed write came as an event, once, and
+// nothing else did. The events are those of the namespace's configmaps.
+func everyConfirmedChange(t *testing.T, changes []change, events []cloudEvent) {
+	t.Helper()
+	got := map[string]int{}
+	for _, e := range events {
+		got[e.ID]++
+	}
+	for _, c := range changes {
+		id := c.uid + "." + c.version
+		if c.kind == "deleted" {
+			id = c.uid + ".deleted"
+		}
+		if got[id] != 1 {
+			t.Errorf("%s %s came %d times (id %s)", c.name, c.kind, got[id], id)
+		}
+		delete(got, id)
+	}
+	// A write whose answer was lost, with an API server or a test that ended, was
+	// perhaps stored: its event may be there. Nothing else may.
+	if len(got) > 16 {
+		t.Errorf("%d events that no write explains", len(got))
+	}
+}

@@ -1,0 +1,288 @@
+//go:build unix
+
+// Command demo shows kbridge at work, from nothing: it builds kbridge, starts a real
+// Kubernetes API server, lets `kbridge run` watch it and `kbridge tail` show the
+// events, changes a few objects, and checks that each change became one event, in
+// order, and that the value of a Secret is nowhere. It ends by itself, with 1 where
+// something is missing.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/kbridge-io/kbridge/internal/child"
+	"github.com/kbridge-io/kbridge/internal/testcluster"
+)
+
+// patience is how long anything that must come may take, on a slow machine.
+const patience = time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once, and with it its children
+	err := demonstrate(ctx)
+	switch {
+	case ctx.Err() != nil:
+		say("stopped; nothing is left behind")
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "demo: FAILED:", err)
+		os.Exit(1)
+	}
+}
+
+func say(format string, args ...any) { fmt.Printf("demo: "+format+"\n", args...) }
+
+// demo is one run. Its methods are called from one goroutine.
+type demo struct {
+	dir     string
+	binary  string
+	config  string
+	address string // of kbridge's HTTP server
+	cluster *testcluster.Cluster
+	bridge  *child.Process
+	log     text // kbridge's
+}
+
+func demonstrate(ctx context.Context) (err error) {
+	say("kbridge turns the changes in a Kubernetes cluster into a stream of events. This starts a real API")
+	say("server and a real kbridge, changes a few objects, and shows what comes out. The first time it builds")
+	say("etcd and kube-apiserver, which takes about 11 minutes on two cores; after that, seconds.")
+	d := &demo{}
+	if d.dir, err = os.MkdirTemp("", "kbridge-demo-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
+
+	if d.cluster, err = testcluster.Start(ctx, testcluster.Options{Progress: os.Stdout}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.cluster.Stop()) }()
+	say("a Kubernetes API server runs at %s", d.cluster.URL)
+
+	if err := d.build(ctx); err != nil {
+		return err
+	}
+	client, err := newClient(ctx, d.cluster)
+	if err != nil {
+		return err
+	}
+	if err := d.startBridge(ctx); err != nil {
+		return err
+	}
+	defer d.bridge.Kill()
+	if err := d.awaitBridge(ctx, client); err != nil {
+		return d.explained(ctx, err)
+	}
+	return d.explained(ctx, d.change(ctx, client))
+}
+
+// explained shows the end of kbridge's log where something went wrong.
+func (d *demo) explained(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() == nil {
+		lines := strings.Split(strings.TrimSpace(d.log.String()), "\n")
+		say("the end of kbridge's log:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
+	}
+	return err
+}
+
+func (d *demo) build(ctx context.Context) error {
+	say("building kbridge")
+	d.binary = filepath.Join(d.dir, "kbridge")
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", d.binary, "github.com/kbridge-io/kbridge/cmd/kbridge").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build kbridge: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// configuration has no sink: kbridge publishes to a NATS server of its own.
+const configuration = `cluster: demo
+resources:
+  - {group: apps, resource: deployments, namespaces: [shop]}
+  - {resource: configmaps, namespaces: [shop]}
+  - {resource: secrets, namespaces: [shop]}
+  - {group: demo.kbridge.dev, resource: widgets, namespaces: [shop]}
+server: {address: '%s'}
+`
+
+func (d *demo) startBridge(ctx context.Context) error {
+	var err error
+	if d.address, err = freeAddress(); err != nil {
+		return err
+	}
+	d.config = filepath.Join(d.dir, "kbridge.yaml")
+	text := fmt.Sprintf(configuration, d.address)
+	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	say("starting `kbridge run --embedded` with this configuration:")
+	fmt.Print("\n    ", strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    "), "\n\n")
+	cmd := exec.Command(d.binary, "run", "--embedded", "--config", d.config, "--data-dir", d.data(),
+		"--kubeconfig", d.cluster.Kubeconfig(), "--log-level", "debug")
+	cmd.Stdout, cmd.Stderr = &d.log, &d.log
+	if d.bridge, err = child.Start(cmd); err != nil {
+		return fmt.Errorf("start kbridge run: %w", err)
+	}
+	return ctx.Err()
+}
+
+func (d *demo) data() string { return filepath.Join(d.dir, "data") }
+
+// freeAddress picks a port that nobody has. Another process may take it before
+// kbridge does; kbridge then says so and ends.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// awaitBridge shows that kbridge waits for a resource that the server does not
+// have, defines it, and waits until kbridge is ready.
+func (d *demo) awaitBridge(ctx context.Context, c *client) error {
+	err := d.poll(ctx, "kbridge's saying that it waits for widgets", func() error {
+		code, body, err := d.readiness(ctx)
+		if err == nil && (code != http.StatusServiceUnavailable || strings.Count(body, "\n") != 1 || !strings.Contains(body, "widgets.demo.kbridge.dev")) {
+			err = fmt.Errorf("/readyz answers %d: %s", code, strings.TrimSpace(body))
+		}
+		if err == nil {
+			say("it watches, and waits for what is not there yet; http://%s/readyz says: %s", d.address, strings.TrimSpace(body))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	say("defining the custom resource widgets.demo.kbridge.dev")
+	if err := c.defineWidgets(ctx); err != nil {
+		return err
+	}
+	return d.poll(ctx, "kbridge's getting ready", func() error {
+		code, body, err := d.readiness(ctx)
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("/readyz answers %d: %s", code, strings.TrimSpace(body))
+		}
+		return err
+	})
+}
+
+func (d *demo) readiness(ctx context.Context) (code int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.address+"/readyz", nil)
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(data), err
+}
+
+// poll waits until check returns nil. It gives up where kbridge has ended.
+func (d *demo) poll(ctx context.Context, what string, check func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	last := errors.New("not asked yet")
+	for {
+		select {
+		case <-tick.C:
+			if last = check(); last == nil {
+				return nil
+			}
+		case <-d.bridge.Done():
+			return fmt.Errorf("wait for %s: kbridge has ended: %w", what, d.bridge.Wait())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w; %w", what, ctx.Err(), last)
+		}
+	}
+}
+
+// change makes the changes, each with its event shown below it, and checks what came.
+func (d *demo) change(ctx context.Context, c *client) error {
+	secret, err := newSecret()
+	if err != nil {
+		return err
+	}
+	steps := steps(secret)
+	say("starting `kbridge tail` in the same data directory; each change is followed by the line it shows")
+	shown := newTranscript()
+	colour := "never"
+	if term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" {
+		colour = "always"
+	}
+	cmd := exec.Command(d.binary, "tail", "--data-dir", d.data(), "--all", "--count", fmt.Sprint(len(steps)), "--color", colour)
+	cmd.Stdout, cmd.Stderr = shown, os.Stdout
+	tail, err := child.Start(cmd)
+	if err != nil {
+		return fmt.Errorf("start kbridge tail: %w", err)
+	}
+	defer tail.Kill()
+
+	began := time.Now()
+	for i := range steps {
+		s := &steps[i]
+		fmt.Printf("\n> %s\n", s.what)
+		if s.version, err = s.do(ctx, c); err != nil {
+			return fmt.Errorf("%s: %w", s.what, err)
+		}
+		if err := shown.await(ctx, s, tail); err != nil {
+			return err
+		}
+	}
+	took := time.Since(began)
+	fmt.Println()
+	if err := d.end(ctx, tail); err != nil {
+		return err
+	}
+	if err := d.verify(ctx, steps, secret, shown); err != nil {
+		return err
+	}
+	say("%d changes made, %d events received in order, the Secret's value not among them (%.1f s)", len(steps), len(steps), took.Seconds())
+	return nil
+}
+
+// end waits for tail, which has shown all there is to show, and stops kbridge as an
+// operator does, so that what it has stored is all there will be.
+func (d *demo) end(ctx context.Context, tail *child.Process) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, p := range []struct {
+		name    string
+		process *child.Process
+	}{{"kbridge tail", tail}, {"kbridge run", d.bridge}} {
+		if p.process == d.bridge {
+			say("stopping kbridge, and checking what its stream has stored")
+			p.process.Signal(syscall.SIGTERM)
+		}
+		select {
+		case <-p.process.Done():
+			if err := p.process.Wait(); err != nil {
+				return fmt.Errorf("%s ended: %w", p.name, err)
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the end of %s: %w", p.name, ctx.Err())
+		}
+	}
+	return nil
+}
