@@ -1,5 +1,5 @@
 # kbridge. `make demo` shows it, `make test` tests it; both need Go alone and build
-# what is missing. The first build of the test cluster's kube-apiserver takes about
+# what is missing. Where Java 17 and Maven are there, a real Kafka broker is tested too. The first build of the test cluster's kube-apiserver takes about
 # eleven minutes on two cores; it is kept in the user's cache folder.
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -21,7 +21,9 @@ demo: ## Shows kbridge at work on a cluster of its own, and ends by itself
 
 .PHONY: test
 test: cluster ## Runs every test, with the real API server and the real brokers
-	go test $(RACE) -timeout 30m ./...
+	@{ command -v java && command -v mvn; } >/dev/null || \
+		echo "make test: Java 17 or Maven is not there: the tests against a real Kafka broker are SKIPPED"
+	go test $(RACE) -timeout 80m ./...
 
 .PHONY: cluster
 cluster: ## Builds etcd and kube-apiserver for the tests, unless they are there

@@ -18,7 +18,7 @@ import (
 const objectSize = 3200
 
 // pipeline is a feed into a lane whose sink acknowledges at once.
-func pipeline(tb testing.TB, format event.Format) (Feed, *Lane) {
+func pipeline(tb testing.TB, format event.Format) (*Feed, *Lane) {
 	tb.Helper()
 	dead, err := OpenDeadLetters(filepath.Join(tb.TempDir(), "dead.jsonl"))
 	if err != nil {
@@ -37,7 +37,7 @@ func pipeline(tb testing.TB, format event.Format) (Feed, *Lane) {
 			tb.Error(err)
 		}
 	})
-	return Feed{l.NewPort(pods, allTypes)}, l
+	return NewFeed(nil, l.NewPort(pods, "", allTypes)), l
 }
 
 func deltas() []*event.Delta {
@@ -48,7 +48,7 @@ func deltas() []*event.Delta {
 	return list
 }
 
-func handOver(tb testing.TB, f Feed, d *event.Delta) {
+func handOver(tb testing.TB, f *Feed, d *event.Delta) {
 	if err := f.Delta(tb.Context(), d); err != nil {
 		tb.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func benchmarkDelta(b *testing.B, format event.Format) {
 		handOver(b, f, list[i%len(list)])
 		i++
 	}
-	if err := l.Drain(b.Context()); err != nil {
+	if err := l.Drain(b.Context(), false); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -84,7 +84,7 @@ func TestAnEventCostsFewAllocations(t *testing.T) {
 			for i := range n {
 				handOver(t, f, list[i%len(list)])
 				if i%256 == 255 { // a bound on what is under way, so that scheduling does not count
-					if err := l.Drain(t.Context()); err != nil {
+					if err := l.Drain(t.Context(), false); err != nil {
 						t.Fatal(err)
 					}
 				}

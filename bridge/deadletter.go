@@ -1,9 +1,7 @@
 package bridge
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,12 +11,13 @@ import (
 	"time"
 
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/sinks"
 )
 
-// DeadLetters keeps the events that a sink refused for good, one JSON document a
+// DeadLetterFile keeps the events that a sink refused for good, one JSON document a
 // line in a file. What is there is never overwritten: at its limit the file has to
 // be moved away, and until then the refused events wait in the lane.
-type DeadLetters struct {
+type DeadLetterFile struct {
 	path string
 	max  int64
 
@@ -26,13 +25,15 @@ type DeadLetters struct {
 	err error // of the last write, nil once one succeeds
 }
 
+var _ sinks.DeadLetters = (*DeadLetterFile)(nil)
+
 // maxDeadLetters is the size in bytes at which a dead letter file takes no more.
 const maxDeadLetters = 1 << 30
 
 // OpenDeadLetters prepares the file at path and its folder, so that a place that
 // can not be written is known at the start.
-func OpenDeadLetters(path string) (*DeadLetters, error) {
-	d := &DeadLetters{path: path, max: maxDeadLetters}
+func OpenDeadLetters(path string) (*DeadLetterFile, error) {
+	d := &DeadLetterFile{path: path, max: maxDeadLetters}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("dead letters: %w (set deadLetter.file to a place that can be written)", err)
 	}
@@ -47,35 +48,23 @@ func OpenDeadLetters(path string) (*DeadLetters, error) {
 const deadLetterMode fs.FileMode = 0o600
 
 // open opens the file for each write: it may have been moved away in between.
-func (d *DeadLetters) open() (*os.File, error) {
+func (d *DeadLetterFile) open() (*os.File, error) {
 	return os.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, deadLetterMode)
 }
 
-// deadLetter is one line of the file.
-type deadLetter struct {
-	Time   time.Time       `json:"time"`
-	Sink   string          `json:"sink"`
-	Reason string          `json:"reason"`
-	Event  json.RawMessage `json:"event"` // a structured CloudEvent
-}
-
 // Write stores the event and returns when it is on the disk.
-func (d *DeadLetters) Write(sink string, e *event.Event, reason error) error {
+func (d *DeadLetterFile) Write(sink string, e *event.Event, reason error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err = d.write(sink, e, reason)
 	return d.err
 }
 
-func (d *DeadLetters) write(sink string, e *event.Event, reason error) (err error) {
-	var encoded bytes.Buffer
-	encoder := json.NewEncoder(&encoded)
-	encoder.SetEscapeHTML(false) // the event stays as it was
-	letter := deadLetter{Time: time.Now().UTC(), Sink: sink, Reason: reason.Error(), Event: e.AppendStructured(nil)}
-	if err := encoder.Encode(letter); err != nil { // with a line feed behind it
-		return fmt.Errorf("encode a dead letter: %w", err)
+func (d *DeadLetterFile) write(sink string, e *event.Event, reason error) (err error) {
+	line, err := sinks.EncodeDeadLetter(sink, e, reason)
+	if err != nil {
+		return err
 	}
-	line := encoded.Bytes()
 	f, err := d.open()
 	if err != nil {
 		return fmt.Errorf("dead letters: %w", err)
@@ -110,20 +99,39 @@ func (d *DeadLetters) write(sink string, e *event.Event, reason error) (err erro
 }
 
 // Err is what keeps dead letters from being written, or nil.
-func (d *DeadLetters) Err() error {
+func (d *DeadLetterFile) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err
+}
+
+// nextRefused takes out the oldest event that was refused for good, or returns nil.
+func (l *Lane) nextRefused() *entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.dead) == 0 {
+		return nil
+	}
+	e := l.dead[0]
+	l.dead[0] = nil
+	l.dead = l.dead[1:]
+	return e
 }
 
 // bury writes the lane's dead letters until ctx ends. One that can not be written
 // is tried again for ever: its object's later events and the position wait for it.
 func (l *Lane) bury(ctx context.Context) {
 	for {
-		var e *entry
-		select {
-		case e = <-l.dead:
-		case <-ctx.Done():
+		e := l.nextRefused()
+		if e == nil {
+			select {
+			case <-l.refused:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		if ctx.Err() != nil {
 			return
 		}
 		for attempts := 1; ; attempts++ {
@@ -145,7 +153,7 @@ func (l *Lane) bury(ctx context.Context) {
 		l.log.Warn("the sink refused an event for good: it is in the dead letters",
 			"id", e.event.ID, "resource", e.event.Resource.Name(), "namespace", e.event.Key.Namespace, "name", e.event.Key.Name, "reason", e.reason)
 		l.mu.Lock()
-		l.settle(e)
+		l.settle(e, false)
 		l.mu.Unlock()
 	}
 }

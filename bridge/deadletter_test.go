@@ -152,7 +152,7 @@ func TestAllOfTheWindowMayBeRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, refuseBad, func(o *Options) { o.MaxEvents = 3 })
 		free := block(t, r.file)
-		var feeds [4]Feed
+		var feeds [4]*Feed
 		var watches sync.WaitGroup
 		for i := range feeds {
 			feeds[i], _ = r.feed()
@@ -172,7 +172,7 @@ func TestAllOfTheWindowMayBeRefused(t *testing.T) {
 	})
 }
 
-func openLetters(t *testing.T) (*DeadLetters, string, *event.Event) {
+func openLetters(t *testing.T) (*DeadLetterFile, string, *event.Event) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a", "b.jsonl")
 	d, err := OpenDeadLetters(path)

@@ -26,8 +26,15 @@ type Options struct {
 	MaxBytes int64
 	// MaxEvents bounds the number of events that are not dealt with, and of those
 	// behind them that are.
-	MaxEvents   int
-	DeadLetters *DeadLetters
+	MaxEvents int
+	// Fold lets the sink fall behind by itself when its window has been full for
+	// FoldAfter: changes are then folded into what it is behind on. Without it the
+	// callers wait.
+	Fold      bool
+	FoldAfter time.Duration
+	// Truncate sends events that are larger than the broker takes without their body.
+	Truncate    bool
+	DeadLetters sinks.DeadLetters
 	Metrics     *Metrics
 	Log         *slog.Logger
 }
@@ -38,22 +45,34 @@ type Lane struct {
 	metrics laneMetrics
 	log     *slog.Logger
 	wake    chan struct{} // something is ready; holds one token
-	dead    chan *entry   // refused for good; has room for the whole window
+	refused chan struct{} // something is in dead; holds one token
 
 	mu      sync.Mutex
 	room    sync.Cond // the window has shrunk, or a waiter's context has ended
 	ports   []*Port
-	keys    map[event.Key]*entry // the newest entry of each object under way
-	ready   []*entry             // may be published now
-	spare   []*entry             // ready's other half: Run works on one, ports fill the other
+	keys    map[event.Key]chain
+	ready   []*entry // may be published now
+	spare   []*entry // ready's other half: Run works on one, ports fill the other
+	dead    []*entry // refused for good, and not in the dead letters yet
 	retries retryQueue
 	free    *entry // entries to use again, linked by after
 	bytes   int64
 	events  int      // in the ports' queues
 	ticket  uint64   // the last one that was drawn
 	waiting []uint64 // the tickets of those that wait for room, in order
+	walkers int      // snapshots that wait for a share of the window
 	outage  outage
+
+	closing     bool // what the sink is behind on is left for the next start
+	folding     bool
+	fullSince   time.Time // when the window was full first and has not been half empty since
+	behindCount int       // objects that the ports are behind on
+	foldedCount int       // of these, those that are not owed to a first snapshot
+	turn        int       // the port whose turn it is
 }
+
+// chain is the open entries of one object, linked by next.
+type chain struct{ oldest, newest *entry }
 
 // entry is one event on its way. The lane's mutex guards it, but for event, which
 // is the sink's to read from Publish to done.
@@ -67,6 +86,10 @@ type entry struct {
 	attempts int
 	due      time.Time // of the next attempt
 	accepted time.Time
+	number   uint64 // of the delta; zero where it stands for none or several
+	was      base   // what the sink has of the object before
+	recorded bool   // the state knows that the sink is behind on the object
+	snapshot *snapshot
 	dealt    bool   // acknowledged or dead-lettered
 	moves    bool   // the position moves to label when all up to here is dealt with
 	label    string // a resourceVersion, or empty for a void position
@@ -80,11 +103,11 @@ const entryOverhead = 512
 // NewLane makes a lane. It does nothing before Run.
 func NewLane(o Options) *Lane {
 	l := &Lane{
-		opts: o,
-		log:  o.Log.With("sink", o.Sink.Name()),
-		wake: make(chan struct{}, 1),
-		dead: make(chan *entry, o.MaxEvents),
-		keys: map[event.Key]*entry{},
+		opts:    o,
+		log:     o.Log.With("sink", o.Sink.Name()),
+		wake:    make(chan struct{}, 1),
+		refused: make(chan struct{}, 1),
+		keys:    map[event.Key]chain{},
 	}
 	l.room.L = &l.mu
 	l.metrics = o.Metrics.lane(l)
@@ -117,6 +140,7 @@ func (l *Lane) Run(ctx context.Context) error {
 func (l *Lane) take(ctx context.Context, timer *time.Timer) []*entry {
 	for ctx.Err() == nil {
 		l.mu.Lock()
+		l.pump()
 		now := time.Now()
 		for e := l.retries.due(now); e != nil; e = l.retries.due(now) {
 			l.ready = append(l.ready, e)
@@ -153,35 +177,65 @@ func (l *Lane) nudge() {
 	}
 }
 
+// errFold says that the sink falls behind: the delta is to be folded.
+var errFold = errors.New("the sink falls behind")
+
+// full says that the window has no room for size bytes more.
+func (l *Lane) full(size int64) bool {
+	return l.events >= l.opts.MaxEvents || l.bytes+size > l.opts.MaxBytes && l.bytes > 0
+}
+
 // reserve waits until the window has room for size bytes and counts them in. Who
 // comes first gets room first, or small events would keep a large one out for ever.
-// The lock is held before and after, but not in between.
+// It returns errFold when the sink is to fall behind instead. The lock is held before
+// and after, but not in between.
 func (l *Lane) reserve(ctx context.Context, size int64) error {
-	full := func() bool {
-		return l.events >= l.opts.MaxEvents || l.bytes+size > l.opts.MaxBytes && l.bytes > 0
-	}
-	if len(l.waiting) > 0 || full() {
-		stop := context.AfterFunc(ctx, func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.room.Broadcast()
-		})
-		defer stop()
-		l.ticket++
-		ticket := l.ticket
-		l.waiting = append(l.waiting, ticket)
-		for (l.waiting[0] != ticket || full()) && ctx.Err() == nil {
-			l.room.Wait()
+	if len(l.waiting) > 0 || l.full(size) {
+		if err := l.await(ctx, size); err != nil {
+			return err
 		}
-		i := slices.Index(l.waiting, ticket)
-		l.waiting = slices.Delete(l.waiting, i, i+1)
-		l.room.Broadcast() // the next one may have room too
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("hand an event to sink %s: %w", l.Name(), context.Cause(ctx))
 	}
 	l.bytes += size
 	l.events++
+	return nil
+}
+
+// await waits for room, for the end of ctx, or until the sink falls behind.
+func (l *Lane) await(ctx context.Context, size int64) error {
+	wake := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.room.Broadcast()
+	}
+	defer context.AfterFunc(ctx, wake)()
+	if l.fullSince.IsZero() {
+		l.fullSince = time.Now()
+	}
+	if l.opts.Fold {
+		timer := time.AfterFunc(time.Until(l.fullSince.Add(l.opts.FoldAfter)), func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if since := l.fullSince; !since.IsZero() && time.Since(since) >= l.opts.FoldAfter && len(l.waiting) > 0 {
+				l.beginFolding()
+			}
+		})
+		defer timer.Stop()
+	}
+	l.ticket++
+	ticket := l.ticket
+	l.waiting = append(l.waiting, ticket)
+	for (l.waiting[0] != ticket || l.full(size)) && !l.folding && ctx.Err() == nil {
+		l.room.Wait()
+	}
+	i := slices.Index(l.waiting, ticket)
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	l.room.Broadcast() // the next one may have room too
+	if l.folding && ctx.Err() == nil {
+		return errFold
+	}
 	return nil
 }
 
@@ -212,10 +266,17 @@ func (l *Lane) answered(e *entry, err error) {
 	switch {
 	case err == nil:
 		l.outage.over(l.log)
-		l.settle(e)
+		l.settle(e, true)
 	case errors.Is(err, sinks.ErrPermanent):
+		if l.opts.Truncate && errors.Is(err, sinks.ErrTooLarge) && !e.event.Truncated && l.truncate(e) {
+			return
+		}
 		e.reason = err
-		l.dead <- e // never blocks: as large as the window
+		l.dead = append(l.dead, e)
+		select {
+		case l.refused <- struct{}{}:
+		default: // it has not taken the last one yet
+		}
 	default:
 		l.metrics.failures.Inc()
 		l.outage.failed(l.log, now, err, e)
@@ -228,14 +289,32 @@ func (l *Lane) answered(e *entry, err error) {
 	}
 }
 
+// truncate sends an entry again without its object's body, and returns false if it
+// can not. The lock is held.
+func (l *Lane) truncate(e *entry) bool {
+	if err := e.event.Truncate(); err != nil {
+		l.log.Error("an event can not be truncated", "id", e.event.ID, "err", err)
+		return false
+	}
+	e.port.metrics.truncated.Inc()
+	l.push(e)
+	return true
+}
+
 // settle takes an entry that has been dealt with out of the window, lets the next
 // event of its object go, and moves the port's position. The lock is held.
-func (l *Lane) settle(e *entry) {
+func (l *Lane) settle(e *entry, acknowledged bool) {
+	p, key := e.port, e.event.Key
 	e.dealt = true
-	if l.keys[e.event.Key] == e {
-		delete(l.keys, e.event.Key)
+	if e.next == nil {
+		delete(l.keys, key)
 	} else {
+		l.keys[key] = chain{e.next, l.keys[key].newest}
 		l.push(e.next)
+	}
+	// Of what is only said again the state has no record.
+	if e.recorded && e.event.Type < event.Synced || e.next != nil && e.next.recorded {
+		p.touch(key)
 	}
 	e.next = nil
 	l.bytes -= e.size
@@ -244,39 +323,74 @@ func (l *Lane) settle(e *entry) {
 		e.buf = nil
 	}
 	e.event.Value = nil
-	e.port.advance()
-	if len(l.waiting) > 0 || l.events == 0 {
+	if e.snapshot != nil {
+		p.snapshotEvent(e, acknowledged)
+		e.snapshot = nil
+	}
+	p.advance()
+	if !l.fullSince.IsZero() && !l.folding && l.hasShare() {
+		l.fullSince = time.Time{}
+	}
+	if (l.behindCount > 0 || l.folding) && l.hasShare() {
+		l.nudge()
+	}
+	if len(l.waiting) > 0 || l.walkers > 0 || l.events == 0 {
 		l.room.Broadcast()
 	}
 }
 
-// Drain waits until all that the ports have taken is dealt with. Where ctx ends
-// first it returns an error that says how much is left. Run must be running.
-func (l *Lane) Drain(ctx context.Context) error {
+// Drain waits until all that the ports have taken is dealt with. Where the state
+// keeps what the sink is behind on, that is left for the next start. If ctx ends first
+// Drain returns a LeftError. Run must be running.
+func (l *Lane) Drain(ctx context.Context, kept bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closing = kept
+	behind := func() int {
+		if kept {
+			return 0
+		}
+		return l.behindCount
+	}
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.room.Broadcast()
 	})
 	defer stop()
-	for l.events > 0 && ctx.Err() == nil {
+	for l.events+behind() > 0 && ctx.Err() == nil {
 		l.room.Wait()
 	}
-	if l.events > 0 {
-		left := 0
-		for _, p := range l.ports {
-			for e := p.head; e != nil; e = e.after {
-				if !e.dealt {
-					left++
-				}
+	if l.events+behind() == 0 {
+		return nil
+	}
+	left := 0
+	for _, p := range l.ports {
+		for e := p.head; e != nil; e = e.after {
+			if !e.dealt {
+				left++
 			}
 		}
-		return fmt.Errorf("drain sink %s: %d events are not acknowledged: %w", l.Name(), left, context.Cause(ctx))
 	}
-	return nil
+	return &LeftError{Sink: l.Name(), Events: left, Behind: l.behindCount, Cause: context.Cause(ctx)}
 }
+
+// LeftError says what a lane had not delivered when it was stopped.
+type LeftError struct {
+	Sink   string
+	Events int // not acknowledged
+	Behind int // objects that the sink is behind on
+	Cause  error
+}
+
+func (e *LeftError) Error() string {
+	if e.Behind > 0 {
+		return fmt.Sprintf("drain sink %s: %d events are not acknowledged, and it is behind on %d objects: %v", e.Sink, e.Events, e.Behind, e.Cause)
+	}
+	return fmt.Sprintf("drain sink %s: %d events are not acknowledged: %v", e.Sink, e.Events, e.Cause)
+}
+
+func (e *LeftError) Unwrap() error { return e.Cause }
 
 // Oldest is the age of the oldest event that is not dealt with, or zero.
 func (l *Lane) Oldest(now time.Time) time.Duration {
@@ -296,4 +410,17 @@ func (l *Lane) Usage() (bytes int64, events, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.bytes, l.events, len(l.waiting)
+}
+
+func (l *Lane) isFolding() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.folding
+}
+
+// Behind is the number of objects that the sink is behind on.
+func (l *Lane) Behind() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.behindCount
 }

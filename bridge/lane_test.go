@@ -279,7 +279,7 @@ func TestDrainWaitsForTheLastAnswer(t *testing.T) {
 		r.send(f, update("a", 1, 10))
 		r.send(f, update("b", 2, 10))
 		drained := make(chan error, 1)
-		go func() { drained <- r.Drain(t.Context()) }()
+		go func() { drained <- r.Drain(t.Context(), false) }()
 		sink.came()
 		sink.answer(t, "b/2", nil)
 		select {
@@ -307,7 +307,7 @@ func TestDrainNamesWhatIsLeft(t *testing.T) {
 		errLate := errors.New("the grace period is over")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errLate)
 		defer cancel()
-		err := r.Drain(ctx)
+		err := r.Drain(ctx, false)
 		if want := "drain sink live: 3 events are not acknowledged: the grace period is over"; !errors.Is(err, errLate) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -16,6 +16,9 @@ type Metrics struct {
 	deadLetters      *prometheus.CounterVec
 	deadLetterErrors *prometheus.CounterVec
 	failures         *prometheus.CounterVec
+	folded           *prometheus.CounterVec
+	unseen           *prometheus.CounterVec
+	truncated        *prometheus.CounterVec
 	latency          *prometheus.HistogramVec
 }
 
@@ -32,6 +35,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		filtered:         counter("kbridge_filtered_total", "Deltas that were not sent to the sink, by what left them out.", "sink", "resource", "reason"),
 		deadLetters:      counter("kbridge_dead_letters_total", "Events that the sink refused for good and that are in the dead letters.", "sink", "resource"),
 		deadLetterErrors: counter("kbridge_dead_letter_errors_total", "Dead letters that could not be written at once.", "sink"),
+		folded:           counter("kbridge_folded_total", "Deltas that were folded into a later state of their object.", "sink", "resource"),
+		unseen:           counter("kbridge_unseen_total", "Objects that came and went while the sink was behind.", "sink", "resource"),
+		truncated:        counter("kbridge_truncated_total", "Events that were larger than the broker takes and went without their body.", "sink", "resource"),
 		failures:         counter("kbridge_publish_failures_total", "Attempts to publish that failed and are tried again.", "sink"),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kbridge_delivery_seconds",
@@ -70,6 +76,7 @@ func (m *Metrics) lane(l *Lane) laneMetrics {
 		_, _, waiting := l.Usage()
 		return float64(waiting)
 	})
+	gauge("kbridge_behind_objects", "Objects that the sink is behind on.", func() float64 { return float64(l.Behind()) })
 	gauge("kbridge_oldest_unacknowledged_seconds", "Age of the oldest event that is not dealt with.", func() float64 {
 		return l.Oldest(time.Now()).Seconds()
 	})
@@ -82,17 +89,22 @@ func (m *Metrics) lane(l *Lane) laneMetrics {
 
 // portMetrics are a port's own, looked up once.
 type portMetrics struct {
-	published    [event.Synced + 1]prometheus.Counter
-	filteredType prometheus.Counter
-	deadLetters  prometheus.Counter
+	published                   [event.Types]prometheus.Counter
+	filteredType, filteredKnown prometheus.Counter
+	deadLetters                 prometheus.Counter
+	folded, unseen, truncated   prometheus.Counter
 }
 
 func (m *Metrics) port(sink, resource string) portMetrics {
 	p := portMetrics{
-		filteredType: m.filtered.WithLabelValues(sink, resource, "type"),
-		deadLetters:  m.deadLetters.WithLabelValues(sink, resource),
+		filteredType:  m.filtered.WithLabelValues(sink, resource, "type"),
+		filteredKnown: m.filtered.WithLabelValues(sink, resource, "known"),
+		deadLetters:   m.deadLetters.WithLabelValues(sink, resource),
+		folded:        m.folded.WithLabelValues(sink, resource),
+		unseen:        m.unseen.WithLabelValues(sink, resource),
+		truncated:     m.truncated.WithLabelValues(sink, resource),
 	}
-	for t := event.Added; t <= event.Synced; t++ {
+	for t := event.Added; int(t) < event.Types; t++ {
 		p.published[t] = m.published.WithLabelValues(sink, resource, t.String())
 	}
 	return p

@@ -124,7 +124,7 @@ func (m *model) publish(ctx context.Context, e *event.Event, done func(error)) {
 
 // produce is one watch's goroutine. Its objects are its own.
 func (m *model) produce(w *watch, number func() int, keys int) {
-	feed, torn := Feed{w.port}, false
+	feed, torn := NewFeed(nil, w.port), false
 	mark := func(label string) {
 		feed.Position(label)
 		m.mu.Lock()
@@ -301,7 +301,7 @@ func runModel(t *testing.T, seed uint64) []error {
 		if rnd.IntN(3) == 0 {
 			types = allTypes[:1+rnd.IntN(3)]
 		}
-		m.watches = append(m.watches, &watch{number: len(m.watches), port: m.NewPort(pods, types), types: types, deltas: 5 + rnd.IntN(40)})
+		m.watches = append(m.watches, &watch{number: len(m.watches), port: m.NewPort(pods, "", types), types: types, deltas: 5 + rnd.IntN(40)})
 	}
 	for _, w := range m.watches {
 		producers.Go(func() { m.produce(w, number, keys) })

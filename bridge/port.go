@@ -2,29 +2,64 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/state"
 )
 
 // Port is where one watch's deltas enter a lane. It keeps the watch's order of
 // arrival, and with it the position: a resourceVersion up to which everything has
-// been dealt with. One goroutine calls Delta and Position.
+// been dealt with. One goroutine calls delta and mark.
 type Port struct {
-	lane     *Lane
-	types    [event.Synced + 1]bool
-	metrics  portMetrics
-	resource *event.Resource
+	lane      *Lane
+	types     [event.Types]bool
+	metrics   portMetrics
+	resource  *event.Resource
+	namespace string // the one that the watch is of, or empty
 
 	// Guarded by the lane's mutex.
 	head, tail *entry // entries in order of arrival, linked by after
+	taken      uint64 // the number of the last delta that was filtered, folded or put into the window
 	position   string
-	torn       bool // a delta was not taken: the position stays before it
+	newest     string // the last mark, which position follows
+	torn       bool   // a delta was not taken: nothing moves past it
+	// Deltas up to this version are known to the sink, save those of doubtful objects;
+	// empty after the first newer one.
+	resumed  string
+	doubtful map[event.Key]struct{}
+	// What the sink is behind on may be up to this version, which the watch has not
+	// reached again: it waits for what comes before. Empty: it has.
+	held string
+	// What comes may have come to the sink from an earlier run, whose last batch did not
+	// know: up to the version horizon; where that is empty, to the end of the list or the
+	// first step of the watch.
+	doubt   bool
+	horizon string
+
+	behind                  map[event.Key]*behind
+	firstBehind, lastBehind *behind // in order of arrival; some may have been dropped
+	snapshot                *snapshot
+	again                   *state.Snapshot // one that an earlier run did not complete, until one begins
+
+	// What the state has: deltas up to gathered are in the batch, those up to committed
+	// are stored, with what the sink is behind on.
+	gathered, committed uint64
+
+	// records are the objects of which the state's record is to be written anew. Nil:
+	// there is no state.
+	records map[event.Key]struct{}
 }
 
-// NewPort opens a port for the events of the given types.
-func (l *Lane) NewPort(r *event.Resource, types []event.Type) *Port {
-	p := &Port{lane: l, resource: r, metrics: l.opts.Metrics.port(l.Name(), r.Name())}
+// NewPort opens a port for the events of the given types. namespace is the one that
+// the watch is of, empty for all.
+func (l *Lane) NewPort(r *event.Resource, namespace string, types []event.Type) *Port {
+	p := &Port{
+		lane: l, resource: r, namespace: namespace,
+		metrics: l.opts.Metrics.port(l.Name(), r.Name()),
+		behind:  map[event.Key]*behind{},
+	}
 	for _, t := range types {
 		p.types[t] = true
 	}
@@ -34,48 +69,125 @@ func (l *Lane) NewPort(r *event.Resource, types []event.Type) *Port {
 	return p
 }
 
-// delta filters and encodes a delta and puts it into the lane's window. It blocks
-// while the window is full, and returns an error only when ctx has ended and the
-// delta has not been taken.
-func (p *Port) delta(ctx context.Context, d *event.Delta) error {
-	if !p.types[d.Type] {
-		p.metrics.filteredType.Inc()
+// message is an encoded event with its buffer.
+type message struct {
+	event event.Event
+	buf   *[]byte // nil where the event shares the object's bytes
+	size  int64   // its share of the window
+}
+
+func (p *Port) encode(d *event.Delta) message {
+	var m message
+	format := p.lane.opts.Format
+	if format == event.Structured || d.Resource.Change {
+		m.buf = getBuffer(d.EncodedSize(format))
+		d.Encode(&m.event, format, *m.buf)
+		*m.buf = m.event.Value[:0] // the encoder may have grown it
+	} else {
+		d.Encode(&m.event, format, nil)
+	}
+	m.size = int64(cap(m.event.Value)) + entryOverhead
+	return m
+}
+
+// delta brings the delta of that number on its way: into the window, or into what
+// the sink is behind on. It blocks while the window is full, and returns an error
+// only when ctx has ended and the delta has not been taken.
+func (p *Port) delta(ctx context.Context, d *event.Delta, number uint64) error {
+	l := p.lane
+	l.mu.Lock()
+	if p.settled(d, number) {
+		p.took(number)
+		l.mu.Unlock()
 		return nil
 	}
-	l := p.lane
-	var ev event.Event
-	need := d.EncodedSize(l.opts.Format)
-	var buf *[]byte
-	if l.opts.Format == event.Structured || d.Resource.Change {
-		buf = getBuffer(need)
-		d.Encode(&ev, l.opts.Format, *buf)
-		*buf = ev.Value[:0] // the encoder may have grown it
-	} else {
-		d.Encode(&ev, l.opts.Format, nil)
-	}
-	size := int64(cap(ev.Value)) + entryOverhead
-	now := time.Now()
+	l.mu.Unlock()
 
+	m := p.encode(d)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.reserve(ctx, size); err != nil {
+	err := l.reserve(ctx, m.size)
+	switch {
+	case errors.Is(err, errFold):
+		if m.buf != nil {
+			putBuffer(m.buf)
+		}
+		p.fold(d, number)
+	case err != nil:
+		p.torn = true
 		return err
+	default:
+		was := base{}
+		if p.records != nil {
+			was.uid, was.version = p.received(m.event.Key, d)
+			if was.uid == d.Object.UID && wentBack(d.Object.ResourceVersion, was.version) {
+				was.version = ""
+			}
+			if d.Type == event.Deleted {
+				was.gone = d.Object
+			}
+		}
+		p.enter(m, was).number = number
 	}
+	p.took(number)
+	return nil
+}
+
+// took notes that the delta of that number is filtered, folded or in the window. What
+// comes after one that was lost does not count.
+func (p *Port) took(number uint64) {
+	if !p.torn {
+		p.taken = number
+	}
+}
+
+// settled says that a delta needs no place in the window: it was filtered, folded, or
+// is known. The lane's lock is held.
+func (p *Port) settled(d *event.Delta, number uint64) bool {
+	switch {
+	case p.isBehind(d):
+		p.fold(d, number)
+	case !p.types[d.Type]:
+		p.metrics.filteredType.Inc()
+	case p.known(d):
+		p.metrics.filteredKnown.Inc()
+	case p.lane.folding || d.Type == event.Added && d.Snapshot != "" && p.snapshot != nil:
+		p.fold(d, number)
+	default:
+		return false
+	}
+	return true
+}
+
+func (p *Port) isBehind(d *event.Delta) bool {
+	if len(p.behind) == 0 {
+		return false // most of the time
+	}
+	_, is := p.behind[d.Key()]
+	return is
+}
+
+// enter makes an entry of a message for which there is room. The lane's lock is held.
+func (p *Port) enter(m message, was base) *entry {
+	l := p.lane
 	e := l.newEntry()
-	e.event, e.buf, e.size, e.port, e.accepted = ev, buf, size, p, now
+	e.event, e.buf, e.size, e.port, e.accepted, e.was = m.event, m.buf, m.size, p, time.Now(), was
 	if p.tail == nil {
 		p.head = e
 	} else {
 		p.tail.after = e
 	}
 	p.tail = e
-	if before, busy := l.keys[ev.Key]; busy {
-		before.next = e
+	q, busy := l.keys[e.event.Key]
+	if busy {
+		q.newest.next = e
 	} else {
+		q.oldest = e
 		l.push(e)
 	}
-	l.keys[ev.Key] = e
-	return nil
+	q.newest = e
+	l.keys[e.event.Key] = q
+	return e
 }
 
 // mark says that the position moves to resourceVersion when everything before has
@@ -85,10 +197,20 @@ func (p *Port) mark(resourceVersion string) {
 	defer p.lane.mu.Unlock()
 	switch {
 	case p.torn:
+		return
 	case p.tail == nil:
 		p.position = resourceVersion
 	default:
 		p.tail.moves, p.tail.label = true, resourceVersion
+	}
+	p.newest = resourceVersion
+	if p.held != "" && reached(p.held, resourceVersion) {
+		p.held = ""
+		p.lane.nudge()
+	}
+	if p.doubt && resourceVersion != "" && (p.horizon == "" || reached(p.horizon, resourceVersion)) {
+		p.doubt, p.horizon = false, ""
+		p.lane.room.Broadcast() // a snapshot may wait for this
 	}
 }
 
@@ -123,28 +245,4 @@ func (p *Port) Position() string {
 	p.lane.mu.Lock()
 	defer p.lane.mu.Unlock()
 	return p.position
-}
-
-// Feed hands the deltas of one watch to the lanes of all its sinks, one after the
-// other: a lane without room makes them all wait.
-type Feed []*Port
-
-// Delta implements informer.Handler.
-func (f Feed) Delta(ctx context.Context, d *event.Delta) error {
-	for i, p := range f {
-		if err := p.delta(ctx, d); err != nil {
-			for _, missed := range f[i:] {
-				missed.tear()
-			}
-			return err
-		}
-	}
-	return nil
-}
-
-// Position implements informer.Handler.
-func (f Feed) Position(resourceVersion string) {
-	for _, p := range f {
-		p.mark(resourceVersion)
-	}
 }

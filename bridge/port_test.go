@@ -101,9 +101,9 @@ func TestThePositionNeverPassesADeltaThatWasNotTaken(t *testing.T) {
 		first, before := r.feed()
 		_, full := r.feed()
 		_, behind := r.feed()
-		filtering := r.NewPort(pods, []event.Type{event.Added})
+		filtering := r.NewPort(pods, "", []event.Type{event.Added})
 		r.send(first, update("z", 1, 10)) // the lane holds one
-		f := Feed{before, full, behind, filtering}
+		f := NewFeed(nil, before, full, behind, filtering)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		errEnd := errors.New("the end")
 		go func() { synctest.Wait(); cancel(errEnd) }()
@@ -128,17 +128,17 @@ func TestAFeedHandsADeltaToAllItsPorts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var one, two inbox
 		r, s := newRig(t, one.publish), newRig(t, two.publish)
-		f := Feed{r.NewPort(pods, allTypes), s.NewPort(pods, []event.Type{event.Added}), s.NewPort(pods, allTypes)}
+		f := NewFeed(nil, r.NewPort(pods, "", allTypes), s.NewPort(pods, "", []event.Type{event.Added}), s.NewPort(pods, "", allTypes))
 		r.send(f, update("a", 1, 10))
 		if one.came() != "a/1" || two.came() != "a/1" {
 			t.Errorf("the first has %s, the second %s", one.came(), two.came())
 		}
-		wantPosition(t, f[0], "")
-		wantPosition(t, f[1], "1")
+		wantPosition(t, f.ports[0], "")
+		wantPosition(t, f.ports[1], "1")
 		two.answer(t, "a/1", nil)
-		wantPosition(t, f[0], "")
-		wantPosition(t, f[2], "1")
+		wantPosition(t, f.ports[0], "")
+		wantPosition(t, f.ports[2], "1")
 		one.answer(t, "a/1", nil)
-		wantPosition(t, f[0], "1")
+		wantPosition(t, f.ports[0], "1")
 	})
 }

@@ -28,6 +28,8 @@ type Config struct {
 	Resources []Resource `yaml:"resources" required:"true"`
 	// Where events go. Left out, kbridge starts a NATS server of its own on 127.0.0.1 and publishes there.
 	Sinks []Sink `yaml:"sinks"`
+	// What survives a restart, and where. Left out, nothing does: a start announces everything again, and what was deleted meanwhile goes unnoticed.
+	State *State `yaml:"state"`
 	// The HTTP server for metrics, health and status.
 	Server Server `yaml:"server"`
 }
@@ -58,6 +60,10 @@ type Resource struct {
 	FieldSelector string `yaml:"fieldSelector"`
 	// Only events of these types.
 	Types []EventType `yaml:"types" nonempty:"true"`
+	// How often all objects that are known are said again, as a snapshot: `synced` events between two markers. The server is not asked. At least `10s`; `0` is never.
+	Resync time.Duration `yaml:"resync"`
+	// What a start does for the objects that it knows from `state`: go on where the last run ended, or also say all of them again, as a snapshot.
+	OnStart OnStart `yaml:"onStart"`
 	// Paths of object fields that are left out of events, in addition to `metadata.managedFields` and the last-applied annotation of kubectl.
 	Drop []string `yaml:"drop"`
 	// Whether those two are dropped. `false` leaves only the paths in `drop`.
@@ -78,10 +84,18 @@ type Sink struct {
 	Format Format `yaml:"format"`
 	// How much may be under way to this sink, unacknowledged.
 	Window Window `yaml:"window"`
+	// What happens when the window is full: the sink falls behind by itself, and of each object gets what is true when there is room again; or the watches wait, and with them the other sinks of the same resources.
+	WhenFull WhenFull `yaml:"whenFull"`
+	// How long the window has to be full before the sink falls behind; until then the watches wait. Only with `whenFull: fold`.
+	FoldAfter time.Duration `yaml:"foldAfter"`
+	// What becomes of an event that is larger than the broker takes: it is kept as a dead letter, or sent with the object's metadata and without its body, marked `truncated: true`.
+	Oversize Oversize `yaml:"oversize"`
 	// What becomes of events that the sink refuses for good.
 	DeadLetter DeadLetter `yaml:"deadLetter"`
 	// A NATS JetStream stream.
 	NATS *NATS `yaml:"nats" required:"one"`
+	// A Kafka cluster.
+	Kafka *Kafka `yaml:"kafka" required:"one"`
 	// Standard output, one JSON document a line.
 	Stdout *Stdout `yaml:"stdout" required:"one"`
 }
@@ -94,10 +108,12 @@ type Window struct {
 	Events int `yaml:"events"`
 }
 
-// DeadLetter says where refused events are kept.
+// DeadLetter says where refused events are kept: in a file or on a subject.
 type DeadLetter struct {
-	// The file that keeps refused events, one JSON document a line. Left out, kbridge picks one beside its state.
+	// The file that keeps refused events, one JSON document a line. With neither of the two, kbridge picks one beside its state.
 	File string `yaml:"file"`
+	// The subject that refused events are published to, instead of a file. Only for a `nats` sink; no template. A stream must store it.
+	Subject string `yaml:"subject"`
 }
 
 // NATS is a sink that publishes to JetStream.
@@ -147,6 +163,62 @@ type Stream struct {
 	Duplicates time.Duration `yaml:"duplicates"`
 }
 
+// Kafka is a sink that publishes to a Kafka cluster.
+type Kafka struct {
+	// Servers of one Kafka cluster to begin with, each as host and port. The others are learnt from them.
+	Brokers []string `yaml:"brokers" required:"true"`
+	// The template of a record's topic. In braces: `cluster`, `group`, `version`, `resource`, `kind`, `namespace`, `name`, `type`.
+	Topic string `yaml:"topic"`
+	// Whether kbridge creates a topic that is absent, or waits until it is there. It never changes one that exists.
+	TopicPolicy TopicPolicy `yaml:"topicPolicy"`
+	// Partitions of a created topic; `0` is the brokers' default. The events of one object share a partition.
+	Partitions int `yaml:"partitions"`
+	// Copies of a created topic on as many brokers; `0` is the brokers' default.
+	Replication int `yaml:"replication"`
+	// What a created topic forgets: what is older than `retention`, or all but the last record of each object.
+	CleanupPolicy CleanupPolicy `yaml:"cleanupPolicy"`
+	// How long a created topic keeps a record that its `cleanupPolicy` deletes; `0` is for ever.
+	Retention time.Duration `yaml:"retention"`
+	// Whether a `deleted` event is followed by a record with its key and no value, so that a compacted topic forgets the object.
+	Tombstones bool `yaml:"tombstones"`
+	// Which brokers must have a record before it counts as delivered: all replicas that are in sync, the leader, or none.
+	Acks Acks `yaml:"acks"`
+	// How batches of records are compressed.
+	Compression Compression `yaml:"compression"`
+	// How long a record may wait for others to fill its batch.
+	Linger time.Duration `yaml:"linger"`
+	// How large a batch may become, before compression.
+	BatchBytes Size `yaml:"batchBytes"`
+	// TLS settings. Given, even as `{}`, TLS is required.
+	TLS *TLS `yaml:"tls"`
+	// How to log in.
+	SASL *SASL `yaml:"sasl"`
+	// How long to wait for the acknowledgement before an event is published again.
+	AckTimeout time.Duration `yaml:"ackTimeout"`
+}
+
+// SASL is how a client logs in to Kafka.
+type SASL struct {
+	// How the client proves who it is.
+	Mechanism Mechanism `yaml:"mechanism" required:"true"`
+	// User name, together with `passwordFile`. For `PLAIN` and `SCRAM`.
+	User string `yaml:"user"`
+	// File of the user's password.
+	PasswordFile string `yaml:"passwordFile"`
+	// File of the token, for `OAUTHBEARER`.
+	TokenFile string `yaml:"tokenFile"`
+	// Where `OAUTHBEARER` gets a token instead, with the client credentials grant.
+	TokenURL string `yaml:"tokenURL"`
+	// The client's id at `tokenURL`.
+	ClientID string `yaml:"clientID"`
+	// File of the client's secret at `tokenURL`.
+	ClientSecretFile string `yaml:"clientSecretFile"`
+	// Scopes to ask `tokenURL` for.
+	Scopes []string `yaml:"scopes"`
+	// The region of the cluster, for `AWS_MSK_IAM`. Left out, that of the environment.
+	Region string `yaml:"region"`
+}
+
 // TLS is a client's side of TLS. Its files are PEM.
 type TLS struct {
 	// Authorities that may have signed the server's certificate. Left out, the system's.
@@ -155,7 +227,7 @@ type TLS struct {
 	Cert string `yaml:"cert"`
 	// The client's private key.
 	Key string `yaml:"key"`
-	// The name that the server's certificate must have. Left out, the URL's host.
+	// The name that the server's certificate must have. Left out, the host that is connected to.
 	ServerName string `yaml:"serverName"`
 	// Accept any certificate of the server. For tests only.
 	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
@@ -163,6 +235,18 @@ type TLS struct {
 
 // Stdout is a sink that prints events. It has no settings.
 type Stdout struct{}
+
+// State is what survives a restart.
+type State struct {
+	// A file in a folder of this machine.
+	File *StateFile `yaml:"file" required:"true"`
+}
+
+// StateFile keeps the state in a file.
+type StateFile struct {
+	// The folder, which is made if it is absent. Each kbridge needs one of its own.
+	Dir string `yaml:"dir" required:"true"`
+}
 
 // Server is the HTTP server for metrics, health and status.
 type Server struct {
@@ -179,6 +263,15 @@ const (
 	Updated EventType = "updated"
 	Deleted EventType = "deleted"
 	Synced  EventType = "synced"
+)
+
+// OnStart is what a start does for the objects that it knows from the state.
+type OnStart string
+
+// The ways to start.
+const (
+	OnStartResume   OnStart = "resume"
+	OnStartSnapshot OnStart = "snapshot"
 )
 
 // Secrets says what becomes of the values in a Secret.
@@ -208,6 +301,24 @@ const (
 	FormatBinary     Format = "binary"
 )
 
+// WhenFull is what happens when a sink's window is full.
+type WhenFull string
+
+// The policies of a full window.
+const (
+	WhenFullFold  WhenFull = "fold"
+	WhenFullBlock WhenFull = "block"
+)
+
+// Oversize is what becomes of an event that is larger than the broker takes.
+type Oversize string
+
+// The treatments of events that are too large.
+const (
+	OversizeDeadLetter Oversize = "deadLetter"
+	OversizeTrim       Oversize = "trim"
+)
+
 // Storage is where a stream keeps events.
 type Storage string
 
@@ -226,15 +337,79 @@ const (
 	DiscardNew Discard = "new"
 )
 
+// TopicPolicy is what becomes of a topic that is absent.
+type TopicPolicy string
+
+// The policies of absent topics.
+const (
+	TopicCreate  TopicPolicy = "create"
+	TopicRequire TopicPolicy = "require"
+)
+
+// CleanupPolicy is what a topic forgets.
+type CleanupPolicy string
+
+// The cleanup policies.
+const (
+	CleanupDelete  CleanupPolicy = "delete"
+	CleanupCompact CleanupPolicy = "compact"
+	CleanupBoth    CleanupPolicy = "compact,delete"
+)
+
+// Acks says which brokers must have a record.
+type Acks string
+
+// The acknowledgements.
+const (
+	AcksAll  Acks = "all"
+	AcksOne  Acks = "one"
+	AcksNone Acks = "none"
+)
+
+// Compression is how batches are compressed.
+type Compression string
+
+// The compressions.
+const (
+	CompressionNone   Compression = "none"
+	CompressionGzip   Compression = "gzip"
+	CompressionSnappy Compression = "snappy"
+	CompressionLZ4    Compression = "lz4"
+	CompressionZstd   Compression = "zstd"
+)
+
+// Mechanism is a SASL mechanism.
+type Mechanism string
+
+// The mechanisms.
+const (
+	SASLPlain       Mechanism = "PLAIN"
+	SASLSCRAM256    Mechanism = "SCRAM-SHA-256"
+	SASLSCRAM512    Mechanism = "SCRAM-SHA-512"
+	SASLOAuthBearer Mechanism = "OAUTHBEARER"
+	SASLMSKIAM      Mechanism = "AWS_MSK_IAM"
+)
+
 // enum is a string of which only some values are allowed.
 type enum interface{ values() []string }
 
 func (EventType) values() []string { return []string{"added", "updated", "deleted", "synced"} }
+func (OnStart) values() []string   { return []string{"resume", "snapshot"} }
 func (Secrets) values() []string   { return []string{"redact", "include"} }
 func (Data) values() []string      { return []string{"object", "change"} }
 func (Format) values() []string    { return []string{"structured", "binary"} }
+func (WhenFull) values() []string  { return []string{"fold", "block"} }
+func (Oversize) values() []string  { return []string{"deadLetter", "trim"} }
 func (Storage) values() []string   { return []string{"file", "memory"} }
 func (Discard) values() []string   { return []string{"old", "new"} }
+
+func (TopicPolicy) values() []string   { return []string{"create", "require"} }
+func (CleanupPolicy) values() []string { return []string{"delete", "compact", "compact,delete"} }
+func (Acks) values() []string          { return []string{"all", "one", "none"} }
+func (Compression) values() []string   { return []string{"none", "gzip", "snappy", "lz4", "zstd"} }
+func (Mechanism) values() []string {
+	return []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"}
+}
 
 // defaulter is a struct that stands in a list or behind a pointer, so that its
 // defaults are set where it appears.
@@ -247,6 +422,7 @@ func (c *Config) setDefaults() {
 
 func (r *Resource) setDefaults() {
 	r.Types = []EventType{Added, Updated, Deleted, Synced}
+	r.OnStart = OnStartResume
 	r.DropDefaults = true
 	r.Secrets = SecretsRedact
 	r.Data = DataObject
@@ -255,6 +431,9 @@ func (r *Resource) setDefaults() {
 func (s *Sink) setDefaults() {
 	s.Format = FormatStructured
 	s.Window = Window{Bytes: 64 << 20, Events: 65536}
+	s.WhenFull = WhenFullFold
+	s.FoldAfter = 5 * time.Second
+	s.Oversize = OversizeDeadLetter
 }
 
 func (n *NATS) setDefaults() {
@@ -271,6 +450,21 @@ func (n *NATS) setDefaults() {
 	}
 	n.Subject = "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"
 	n.AckTimeout = 10 * time.Second
+}
+
+func (k *Kafka) setDefaults() {
+	*k = Kafka{
+		Topic:         "k8s.{group}.{resource}",
+		TopicPolicy:   TopicCreate,
+		Partitions:    6,
+		CleanupPolicy: CleanupDelete,
+		Retention:     7 * 24 * time.Hour,
+		Acks:          AcksAll,
+		Compression:   CompressionZstd,
+		Linger:        5 * time.Millisecond,
+		BatchBytes:    1 << 20,
+		AckTimeout:    10 * time.Second,
+	}
 }
 
 func defaults[T any, P interface {
@@ -294,6 +488,9 @@ func DefaultSink() Sink { return defaults[Sink]() }
 
 // DefaultNATS returns a nats that sets nothing, not even its URLs.
 func DefaultNATS() NATS { return defaults[NATS]() }
+
+// DefaultKafka returns a kafka that sets nothing, not even its brokers.
+func DefaultKafka() Kafka { return defaults[Kafka]() }
 
 // Load reads and checks the file. A file that was read and is wrong yields an
 // *Error with everything that is wrong with it.
@@ -351,6 +548,12 @@ func (r *Resource) SendsTo(sink string) bool {
 // SendsType reports whether events of this type are sent.
 func (r *Resource) SendsType(t EventType) bool {
 	return len(r.Types) == 0 || slices.Contains(r.Types, t)
+}
+
+// IncludesSecrets reports whether this resource's events have the values that
+// stand in Secrets.
+func (r *Resource) IncludesSecrets() bool {
+	return r.APIGroup() == "" && r.Resource == "secrets" && r.Secrets == SecretsInclude
 }
 
 // selectsNamespace reports whether objects of the namespace are selected.

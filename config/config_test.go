@@ -29,11 +29,12 @@ func TestAFileThatSetsNothingButAResourceGetsEveryDefault(t *testing.T) {
 		Kubernetes: Kubernetes{QPS: 100, Burst: 200},
 		Resources: []Resource{{
 			Resource: "pods", Types: []EventType{"added", "updated", "deleted", "synced"},
-			DropDefaults: true, Secrets: "redact", Data: "object",
+			OnStart: "resume", DropDefaults: true, Secrets: "redact", Data: "object",
 		}},
 		Sinks: []Sink{
 			{
 				Name: "live", Format: "structured", Window: Window{Bytes: 67108864, Events: 65536},
+				WhenFull: "fold", FoldAfter: 5 * time.Second, Oversize: "deadLetter",
 				NATS: &NATS{
 					URLs: []string{"nats://n:4222"},
 					Stream: Stream{
@@ -44,7 +45,10 @@ func TestAFileThatSetsNothingButAResourceGetsEveryDefault(t *testing.T) {
 					AckTimeout: 10 * time.Second,
 				},
 			},
-			{Name: "out", Format: "structured", Window: Window{Bytes: 67108864, Events: 65536}, Stdout: &Stdout{}},
+			{
+				Name: "out", Format: "structured", Window: Window{Bytes: 67108864, Events: 65536},
+				WhenFull: "fold", FoldAfter: 5 * time.Second, Oversize: "deadLetter", Stdout: &Stdout{},
+			},
 		},
 		Server: Server{Address: ":8080"},
 	}
@@ -66,6 +70,8 @@ resources:
     labelSelector: app=checkout
     fieldSelector: metadata.name!=x
     types: [deleted, added]
+    resync: 10m
+    onStart: snapshot
     drop: [status]
     dropDefaults: false
     secrets: include
@@ -78,6 +84,8 @@ sinks:
   - name: live
     format: binary
     window: {bytes: 1.5Gi, events: 10}
+    foldAfter: 1m
+    oversize: trim
     deadLetter: {file: /dead}
     nats:
       urls: [tls://a:1, 'nats://b']
@@ -87,8 +95,16 @@ sinks:
       passwordFile: /pw
       tls: {ca: /ca, cert: /cert, key: /key, serverName: n, insecureSkipVerify: true}
       ackTimeout: 1m30s
+  - name: audit
+    whenFull: block
+    deadLetter: {subject: dead.audit}
+    nats: {urls: [nats://c]}
+state: {file: {dir: /state}}
 server: {address: ''}
 `)
+	audit, auditNATS := DefaultSink(), DefaultNATS()
+	auditNATS.URLs = []string{"nats://c"}
+	audit.Name, audit.WhenFull, audit.DeadLetter.Subject, audit.NATS = "audit", WhenFullBlock, "dead.audit", &auditNATS
 	pods := DefaultResource()
 	pods.Resource, pods.Group, pods.ExcludeNamespaces = "pods", "core", []string{"kube-system"}
 	want := &Config{
@@ -97,10 +113,12 @@ server: {address: ''}
 		Resources: []Resource{{
 			Group: "apps", Version: "v1", Resource: "deployments", Namespaces: []string{"shop", "billing"},
 			LabelSelector: "app=checkout", FieldSelector: "metadata.name!=x", Types: []EventType{Deleted, Added},
+			Resync: 10 * time.Minute, OnStart: OnStartSnapshot,
 			Drop: []string{"status"}, Secrets: SecretsInclude, Data: DataChange, Sinks: []string{"live"},
 		}, pods},
 		Sinks: []Sink{{
-			Name: "live", Format: FormatBinary, Window: Window{Bytes: 3 << 29, Events: 10}, DeadLetter: DeadLetter{File: "/dead"},
+			Name: "live", Format: FormatBinary, Window: Window{Bytes: 3 << 29, Events: 10},
+			WhenFull: WhenFullFold, FoldAfter: time.Minute, Oversize: OversizeTrim, DeadLetter: DeadLetter{File: "/dead"},
 			NATS: &NATS{
 				URLs: []string{"tls://a:1", "nats://b"},
 				Stream: Stream{
@@ -111,7 +129,8 @@ server: {address: ''}
 				TLS:        &TLS{CA: "/ca", Cert: "/cert", Key: "/key", ServerName: "n", InsecureSkipVerify: true},
 				AckTimeout: 90 * time.Second,
 			},
-		}},
+		}, audit},
+		State: &State{File: &StateFile{Dir: "/state"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -157,25 +176,43 @@ func TestAConfigThatWasBuiltInGoIsValidatedWithoutLines(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
+	c.Sinks[0].WhenFull = WhenFullBlock // with the default of foldAfter, which nobody gave
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
 	c.Kubernetes.QPS = math.NaN()
 	c.Resources = append(c.Resources, r)
 	c.Resources[0].Types, c.Resources[0].Secrets, c.Resources[0].Data = []EventType{"gone"}, "hide", "both"
+	c.Resources[0].Resync, c.Resources[0].OnStart = -time.Hour, "replay"
 	c.Sinks[0].Window.Bytes, c.Sinks[0].Format = -1, "avro"
+	c.Sinks[0].WhenFull, c.Sinks[0].FoldAfter, c.Sinks[0].Oversize, c.Sinks[0].DeadLetter.Subject = "drop", -1, "split", "a..b"
+	c.Sinks[1].WhenFull, c.Sinks[1].FoldAfter, c.Sinks[1].DeadLetter = WhenFullBlock, time.Second, DeadLetter{File: "/d", Subject: "dead"}
+	c.State = &State{}
 	n.Stream = Stream{Name: "S", Create: true, MaxBytes: -1, Replicas: 1, Storage: "disk", Discard: "all", Duplicates: time.Hour}
 	c.Sinks[1].Name = "live"
 	want := []string{
 		`config: kubernetes.qps: NaN, expected a number above 0`,
 		`config: resources[0].types[0]: "gone", expected one of added, updated, deleted, synced`,
+		`config: resources[0].resync: -1h0m0s, expected 0 or at least 10s`,
+		`config: resources[0].onStart: "replay", expected one of resume, snapshot`,
 		`config: resources[0].secrets: "hide", expected one of redact, include`,
 		`config: resources[0].data: "both", expected one of object, change`,
 		`config: resources[1]: pods for the same sink as resources[0], expected entries of one resource and sink to have lists of namespaces with none in common`,
 		`config: sinks[0].format: "avro", expected one of structured, binary`,
 		`config: sinks[0].window.bytes: -1, expected at least 1`,
+		`config: sinks[0].whenFull: "drop", expected one of fold, block`,
+		`config: sinks[0].foldAfter: -1ns, expected 0 or more`,
+		`config: sinks[0].oversize: "split", expected one of deadLetter, trim`,
+		`config: sinks[0].deadLetter.subject: "a..b", expected a subject such as dead.live (a token is empty)`,
 		`config: sinks[0].nats.stream.subjects: none, expected at least one`,
 		`config: sinks[0].nats.stream.maxBytes: -1, expected 0 or more`,
 		`config: sinks[0].nats.stream.storage: "disk", expected one of file, memory`,
 		`config: sinks[0].nats.stream.discard: "all", expected one of old, new`,
+		`config: sinks[1].foldAfter: foldAfter beside whenFull: block, expected one of the two`,
+		`config: sinks[1].deadLetter.subject: "dead", expected file: only a nats sink has subjects`,
+		`config: sinks[1].deadLetter: file and subject, expected one of the two`,
 		`config: sinks[1].name: "live", expected a name that no other sink has`,
+		`config: state.file: missing, expected it, with the folder that keeps the state: {dir: /var/lib/kbridge}`,
 	}
 	err := c.Validate()
 	if err == nil {

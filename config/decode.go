@@ -235,8 +235,12 @@ func wantKey(t reflect.Type, k *yaml.Node, fields []field) string {
 		return "the keys themselves, merging is not supported"
 	}
 	key := k.Value
-	if t == reflect.TypeFor[NATS]() {
+	if t == reflect.TypeFor[NATS]() || t == reflect.TypeFor[SASL]() {
 		switch strings.ToLower(key) {
+		case "clientsecret", "secret":
+			if t == reflect.TypeFor[SASL]() {
+				return "clientSecretFile, the path of a file with the secret: it never stands in this one"
+			}
 		case "password", "pass", "passwd":
 			return "passwordFile, the path of a file with the password: it never stands in this one"
 		case "token":

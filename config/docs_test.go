@@ -84,7 +84,15 @@ func TestTheSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
 		"resources: [{resource: pods, secrets: hide}]",
 		"resources: [{resource: pods, types: [gone]}]",
 		"resources: [{resource: pods, dropDefaults: 'yes'}]",
+		"resources: [{resource: pods, resync: 600}]",
+		"resources: [{resource: pods, onStart: replay}]",
 		pods + "state: {}",
+		pods + "state: {file: {}}",
+		pods + "state: {file: {dir: ''}}",
+		pods + "state: {redis: {}}",
+		pods + "sinks: [{name: a, stdout: {}, whenFull: drop}]",
+		pods + "sinks: [{name: a, stdout: {}, foldAfter: 5}]",
+		pods + "sinks: [{name: a, stdout: {}, oversize: split}]",
 		pods + "kubernetes: {qps: fast}",
 		pods + "sinks: [{name: a}]",
 		pods + "sinks: [{name: a, stdout: {}, nats: {urls: [nats://n]}}]",
@@ -102,6 +110,9 @@ func TestTheSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
 	}
 	for _, text := range []string{
 		pods + "sinks: []",
+		pods + "state: {file: {dir: d}}",
+		"resources: [{resource: pods, resync: 0}, {resource: nodes, resync: 10s, onStart: resume}]",
+		pods + "sinks: [{name: a, stdout: {}, foldAfter: 0}, {name: b, whenFull: block, oversize: trim, deadLetter: {subject: dead}, nats: {urls: [nats://n]}}]",
 		pods + "sinks: [{name: a, stdout: {}, window: {bytes: 1000, events: 1}}]",
 		pods + "sinks: [{name: a, nats: {urls: [nats://n], stream: {maxAge: 0, maxBytes: 1.5Gi}, tls: {}}}]",
 	} {

@@ -135,7 +135,9 @@ func mapSchema(keys []key) map[string]any {
 		s := typeSchema(k.typ, k.children)
 		s["description"] = strings.ReplaceAll(k.about, "`", "")
 		if k.nonempty || k.required == "true" {
-			s[map[reflect.Kind]string{reflect.Slice: "minItems", reflect.String: "minLength"}[k.typ.Kind()]] = 1
+			if least, ok := map[reflect.Kind]string{reflect.Slice: "minItems", reflect.String: "minLength"}[k.typ.Kind()]; ok {
+				s[least] = 1
+			}
 		}
 		if k.required == "" && k.children == nil && !k.def.IsZero() {
 			s["default"] = plainValue(k.def)

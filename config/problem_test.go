@@ -30,6 +30,20 @@ func resource(settings ...string) string {
 	return s
 }
 
+// sink is a file with one sink on standard output; settings follow in lines from 5 on.
+func sink(settings ...string) string {
+	s := pods + "sinks:\n  - name: out\n    stdout: {}\n"
+	for _, l := range settings {
+		s += "    " + l + "\n"
+	}
+	return s
+}
+
+// letters is a file with a NATS sink whose dead letters go to the subject in line 6.
+func letters(subject string) string {
+	return nats() + "    deadLetter: {subject: " + subject + "}\n"
+}
+
 const (
 	aString    = "a string"
 	aQuoted    = "a string (put it in quotes)"
@@ -42,6 +56,8 @@ const (
 	noUserinfo = "a URL without user and password: use user and passwordFile, tokenFile, creds or nkey"
 	anAddress  = "host:port, :port or an empty string"
 	aStream    = `a stream's name: no spaces, '.', '*', '>', '/' and '\'`
+	aSubject   = "a subject such as dead.live "
+	aState     = "it, with the folder that keeps the state: {dir: /var/lib/kbridge}"
 	disjoint   = "entries of one resource and sink to have lists of namespaces with none in common"
 	theSubject = "a subject such as k8s.{cluster}.{group}.{resource}.{namespace}.{name} "
 )
@@ -69,11 +85,11 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 
 		"unknown key near a known one":   {resource("namespace: [a]"), []Problem{{"resources[0].namespace", 3, "unknown key", "namespaces, perhaps"}}},
 		"unknown key in other case":      {resource("labelselector: a=b"), []Problem{{"resources[0].labelselector", 3, "unknown key", "labelSelector, perhaps"}}},
-		"unknown key near none":          {pods + "state: {file: {dir: /x}}\n", []Problem{{"state", 2, "unknown key", "one of cluster, kubernetes, resources, sinks, server"}}},
+		"unknown key near none":          {pods + "tracing: {}\n", []Problem{{"tracing", 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server"}}},
 		"unknown key in a map of none":   {pods + "sinks: [{name: a, stdout: {color: true}}]\n", []Problem{{"sinks[0].stdout.color", 2, "unknown key", "no keys here"}}},
-		"unknown key that is odd":        {pods + "\"a.b\\nc\": 1\n", []Problem{{`["a_b\nc"]`, 2, "unknown key", "one of cluster, kubernetes, resources, sinks, server"}}},
-		"unknown kind of sink":           {pods + "sinks: [{name: a, kafka: {brokers: [k]}}]\n", []Problem{{"sinks[0].kafka", 2, "unknown key", "one of name, format, window, deadLetter, nats, stdout"}}},
-		"key of a later version, filter": {resource("filter: 'true'"), []Problem{{"resources[0].filter", 3, "unknown key", "one of group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, drop, dropDefaults, secrets, data, sinks"}}},
+		"unknown key that is odd":        {pods + "\"a.b\\nc\": 1\n", []Problem{{`["a_b\nc"]`, 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server"}}},
+		"unknown kind of sink":           {pods + "sinks: [{name: a, redis: {brokers: [k]}}]\n", []Problem{{"sinks[0].redis", 2, "unknown key", "one of name, format, window, whenFull, foldAfter, oversize, deadLetter, nats, kafka, stdout"}}},
+		"key of a later version, filter": {resource("filter: 'true'"), []Problem{{"resources[0].filter", 3, "unknown key", "one of group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, resync, onStart, drop, dropDefaults, secrets, data, sinks"}}},
 		"key that is a list":             {pods + "[a]: 1\n", []Problem{{"", 2, "a list as a key", "a plain key"}}},
 		"duplicate key":                  {resource("data: object", "data: change"), []Problem{{"resources[0].data", 4, "duplicate key", "it once, and it stands in line 3 already"}}},
 		"merge key":                      {"resources:\n  - &a {resource: pods}\n  - <<: *a\n    resource: services\n", []Problem{{`resources[1]["<<"]`, 3, "unknown key", "the keys themselves, merging is not supported"}}},
@@ -132,12 +148,16 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"bad drop path":            {resource("drop: [a..b]"), []Problem{{"resources[0].drop[0]", 3, `"a..b"`, "a path such as metadata.labels[example.com/team] (a key is empty)"}}},
 		"bad treatment of secrets": {resource("secrets: hide"), []Problem{{"resources[0].secrets", 3, `"hide"`, "one of redact, include"}}},
 		"bad data":                 {resource("data: patch"), []Problem{{"resources[0].data", 3, `"patch"`, "one of object, change"}}},
+		"resync too often":         {resource("resync: 9s"), []Problem{{"resources[0].resync", 3, "9s", "0 or at least 10s"}}},
+		"resync without a unit":    {resource("resync: 600"), []Problem{{"resources[0].resync", 3, "600", aDuration}}},
+		"negative resync":          {resource("resync: -1h"), []Problem{{"resources[0].resync", 3, `"-1h"`, aDuration}}},
+		"bad start":                {resource("onStart: replay"), []Problem{{"resources[0].onStart", 3, `"replay"`, "one of resume, snapshot"}}},
 		"absent sink":              {resource("sinks: [live]"), []Problem{{"resources[0].sinks[0]", 3, `"live"`, "the name of an entry of sinks"}}},
 		"sink twice in a resource": {resource("sinks: [a, a]") + "sinks: [{name: a, stdout: {}}]\n", []Problem{{"resources[0].sinks[1]", 3, `"a"`, "it once, and it is resources[0].sinks[0] already"}}},
 
 		"sink without a name":   {pods + "sinks:\n  - stdout: {}\n", []Problem{{"sinks[0].name", 3, "missing", aName}}},
 		"sink with a bad name":  {pods + "sinks:\n  - name: A b\n    stdout: {}\n", []Problem{{"sinks[0].name", 3, `"A b"`, aName}}},
-		"sink without a kind":   {pods + "sinks:\n  - name: a\n", []Problem{{"sinks[0]", 3, "no kind of sink", "nats or stdout"}}},
+		"sink without a kind":   {pods + "sinks:\n  - name: a\n", []Problem{{"sinks[0]", 3, "no kind of sink", "nats, kafka or stdout"}}},
 		"sink of two kinds":     {pods + "sinks:\n  - name: a\n    nats: {urls: ['nats://n']}\n    stdout: {}\n", []Problem{{"sinks[0]", 3, "nats and stdout in one entry", "one kind of sink, the other in an entry of its own"}}},
 		"two sinks of a name":   {nats() + "  - name: live\n    stdout: {}\n", []Problem{{"sinks[1].name", 6, `"live"`, "a name that no other sink has (line 3 has it)"}}},
 		"two sinks on stdout":   {pods + "sinks:\n  - {name: a, stdout: {}}\n  - {name: b, stdout: {}}\n", []Problem{{"sinks[1].stdout", 4, "a second stdout sink", "one, and sinks[0] is one already"}}},
@@ -148,6 +168,34 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"negative size":         {pods + "sinks: [{name: a, stdout: {}, window: {bytes: -1}}]\n", []Problem{{"sinks[0].window.bytes", 2, "-1", aSize}}},
 		"list for a size":       {pods + "sinks: [{name: a, stdout: {}, window: {bytes: [1]}}]\n", []Problem{{"sinks[0].window.bytes", 2, "a list", aSize}}},
 		"window of nothing":     {pods + "sinks: [{name: a, stdout: {}, window: {bytes: 0, events: 0}}]\n", []Problem{{"sinks[0].window.bytes", 2, "0", "at least 1"}, {"sinks[0].window.events", 2, "0", "at least 1"}}},
+		"bad policy when full":  {sink("whenFull: drop"), []Problem{{"sinks[0].whenFull", 5, `"drop"`, "one of fold, block"}}},
+		"bad fold":              {sink("foldAfter: soon"), []Problem{{"sinks[0].foldAfter", 5, `"soon"`, aDuration}}},
+		"negative fold":         {sink("foldAfter: -5s"), []Problem{{"sinks[0].foldAfter", 5, `"-5s"`, aDuration}}},
+		"block after a time":    {sink("foldAfter: 10s", "whenFull: block"), []Problem{{"sinks[0].foldAfter", 5, "foldAfter beside whenFull: block", "one of the two"}}},
+		"block after the usual": {sink("whenFull: block", "foldAfter: 5s"), []Problem{{"sinks[0].foldAfter", 6, "foldAfter beside whenFull: block", "one of the two"}}},
+		"block after no time":   {sink("whenFull: block", "foldAfter: 0"), []Problem{{"sinks[0].foldAfter", 6, "foldAfter beside whenFull: block", "one of the two"}}},
+		"block after soon":      {sink("whenFull: block", "foldAfter: soon"), []Problem{{"sinks[0].foldAfter", 6, `"soon"`, aDuration}}},
+		"bad policy, and after": {sink("whenFull: drop", "foldAfter: 1s"), []Problem{{"sinks[0].whenFull", 5, `"drop"`, "one of fold, block"}}},
+		"bad oversize":          {sink("oversize: split"), []Problem{{"sinks[0].oversize", 5, `"split"`, "one of deadLetter, trim"}}},
+		"letters in two places": {nats() + "    deadLetter:\n      file: /d\n      subject: dead\n", []Problem{{"sinks[0].deadLetter", 6, "file and subject", "one of the two"}}},
+		"letters of stdout":     {sink("deadLetter: {subject: dead}"), []Problem{{"sinks[0].deadLetter.subject", 5, `"dead"`, "file: only a nats sink has subjects"}}},
+		"letters of no sink":    {pods + "sinks:\n  - name: a\n    deadLetter: {subject: dead}\n", []Problem{{"sinks[0]", 3, "no kind of sink", "nats, kafka or stdout"}}},
+		"letters nowhere":       {letters("''"), []Problem{{"sinks[0].deadLetter.subject", 6, `""`, aSubject + "(a token is empty)"}}},
+		"letters by a template": {letters("'dead.{name}'"), []Problem{{"sinks[0].deadLetter.subject", 6, `"dead.{name}"`, aSubject + "(this is no template, braces are not allowed)"}}},
+		"letters to a wildcard": {letters("'dead.*'"), []Problem{{"sinks[0].deadLetter.subject", 6, `"dead.*"`, aSubject + "(wildcards cannot be published to)"}}},
+		"letters to all":        {letters("'dead.>'"), []Problem{{"sinks[0].deadLetter.subject", 6, `"dead.>"`, aSubject + "(wildcards cannot be published to)"}}},
+		"letters to the server": {letters("$SYS.dead"), []Problem{{"sinks[0].deadLetter.subject", 6, `"$SYS.dead"`, aSubject + "(subjects that begin with $ belong to the server)"}}},
+		"letters with a space":  {letters("dead letters"), []Problem{{"sinks[0].deadLetter.subject", 6, `"dead letters"`, aSubject + "(spaces and control characters are not allowed)"}}},
+		"letters at a number":   {letters("1"), []Problem{{"sinks[0].deadLetter.subject", 6, "1", aQuoted}}},
+
+		"state of no kind":      {pods + "state: {}\n", []Problem{{"state.file", 2, "missing", aState}}},
+		"nothing for a state":   {pods + "state:\n", []Problem{{"state", 2, "nothing", "a map"}}},
+		"string for a state":    {pods + "state: /var/lib/kbridge\n", []Problem{{"state", 2, `"/var/lib/kbridge"`, "a map"}}},
+		"unknown kind of state": {pods + "state: {redis: {}}\n", []Problem{{"state.redis", 2, "unknown key", "file"}}},
+		"folder for a file":     {pods + "state:\n  file: /var/lib/kbridge\n", []Problem{{"state.file", 3, `"/var/lib/kbridge"`, "a map"}}},
+		"state without a dir":   {pods + "state:\n  file: {}\n", []Problem{{"state.file.dir", 3, "missing", "a folder such as /var/lib/kbridge"}}},
+		"state in no dir":       {pods + "state:\n  file:\n    dir: ''\n", []Problem{{"state.file.dir", 4, "missing", "a folder such as /var/lib/kbridge"}}},
+
 		"no url":                {pods + "sinks:\n  - name: a\n    nats: {}\n", []Problem{{"sinks[0].nats.urls", 4, "none", "at least one URL such as nats://nats:4222"}}},
 		"url for urls":          {pods + "sinks:\n  - name: a\n    nats: {url: nats://n}\n", []Problem{{"sinks[0].nats.url", 4, "unknown key", "urls, perhaps"}, {"sinks[0].nats.urls", 4, "none", "at least one URL such as nats://nats:4222"}}},
 		"url of another scheme": {pods + "sinks: [{name: a, nats: {urls: ['http://n:1']}}]\n", []Problem{{"sinks[0].nats.urls[0]", 2, `"http://n:1"`, aURL}}},
@@ -268,7 +316,7 @@ func TestAnEntryOfWrongFormDoesNotHideThatOthersOverlap(t *testing.T) {
 	t.Parallel()
 	checkProblems(t, "resources:\n  - {resource: pods}\n  - {resource: pods}\n  - {resource: nodes, filter2: x}\n", []Problem{
 		{"resources[1]", 3, "pods for the same sink as resources[0] (line 2)", disjoint},
-		{"resources[2].filter2", 4, "unknown key", "one of group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, drop, dropDefaults, secrets, data, sinks"},
+		{"resources[2].filter2", 4, "unknown key", "one of group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, resync, onStart, drop, dropDefaults, secrets, data, sinks"},
 	})
 }
 
@@ -301,7 +349,7 @@ sinks:
       creds: /c
       user: me
   - name: audit
-    kafka: {}
+    redis: {}
 `))
 	want := `kbridge.yaml:1: cluster: "a/b", expected letters, digits, '.', '_' and '-'
 kbridge.yaml:2: kubernetes.qps: -1, expected a number above 0
@@ -314,7 +362,7 @@ kbridge.yaml:12: sinks[0].nats.urls[0]: "nats://***@n", expected ` + noUserinfo 
 kbridge.yaml:12: sinks[0].nats.urls[1]: "http://n", expected ` + aURL + `
 kbridge.yaml:13: sinks[0].nats.ackTimeout: "soon", expected ` + aDuration + `
 kbridge.yaml:16: sinks[1].name: "audit", expected a name that no other sink has (line 10 has it)
-kbridge.yaml:17: sinks[1].kafka: unknown key, expected one of name, format, window, deadLetter, nats, stdout`
+kbridge.yaml:17: sinks[1].redis: unknown key, expected one of name, format, window, whenFull, foldAfter, oversize, deadLetter, nats, kafka, stdout`
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -350,6 +398,9 @@ func FuzzParse(f *testing.F) {
 		resource("namespaces: &a [x]", "excludeNamespaces: *a", "drop: [a.b, 'a[b.c]']", "labelSelector: a in (b)", "fieldSelector: a=b"),
 		"resources: &r [*r]", "{? [a] : b}", "a: b\n---\nc", "<<: {a: b}", "resources: !!set {a}", "!!binary aGk=: 1", "kubernetes: {qps: .nan, burst: 0x1F}",
 		"sinks: [{name: a, stdout: }, {name: a, nats: {urls: ['nats://u:p@h']}}]",
+		resource("resync: 1d", "onStart: snapshot", "types: [added]", "secrets: include") + "state: {file: {dir: /d}}", pods + "state: {}",
+		sink("whenFull: block", "foldAfter: 1s", "oversize: trim", "deadLetter: {file: /d, subject: a.b}"), letters("a.{name}"),
+		nats("stream: {storage: memory}") + "    whenFull: block\n  - {name: b, stdout: {}, foldAfter: 0}\n",
 	} {
 		f.Add([]byte(s))
 	}
@@ -362,6 +413,11 @@ func FuzzParse(f *testing.F) {
 			for _, r := range c.Resources {
 				if _, err := r.DropPaths(); err != nil {
 					t.Error(err)
+				}
+			}
+			for _, w := range c.Warnings() {
+				if path, text, ok := strings.Cut(w, ": "); !ok || path == "" || text == "" || w != printable(w) {
+					t.Errorf("the warning %q is no line with a path", w)
 				}
 			}
 			return

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -38,6 +39,19 @@ func checkSubjectTemplate(s string) error {
 	if err := checkTemplate(s); err != nil {
 		return err
 	}
+	return checkPublished(s)
+}
+
+// checkSubject checks a subject that NATS can publish to, where a template would
+// not be filled in.
+func checkSubject(s string) error {
+	if strings.ContainsAny(s, "{}") {
+		return errors.New("this is no template, braces are not allowed")
+	}
+	return checkPublished(s)
+}
+
+func checkPublished(s string) error {
 	if strings.HasPrefix(s, "$") {
 		return errors.New("subjects that begin with $ belong to the server")
 	}
@@ -57,6 +71,34 @@ func checkSubjectPattern(s string) error {
 	}
 	return checkTokens(s)
 }
+
+// checkTopicTemplate checks that topics made from the template are ones that Kafka
+// can have. How long they become is only known with the event.
+func checkTopicTemplate(s string) error {
+	if err := checkTemplate(s); err != nil {
+		return err
+	}
+	fixed := placeholder.ReplaceAllString(s, "")
+	switch {
+	case s == "":
+		return errors.New("a topic has a name")
+	case s == "." || s == "..":
+		return errors.New(". and .. are no names")
+	case len(fixed) > maxTopic:
+		return fmt.Errorf("a topic's name has at most %d characters", maxTopic)
+	case !topicName.MatchString(fixed):
+		return errors.New("a topic's name has letters, digits, '.', '_' and '-'")
+	}
+	return nil
+}
+
+// maxTopic is Kafka's limit.
+const maxTopic = 249
+
+var (
+	placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+	topicName   = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
+)
 
 func checkTokens(s string) error {
 	if slices.Contains(strings.Split(s, "."), "") {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net"
@@ -44,6 +45,9 @@ func (c *Config) validate(src *source) {
 		v.sink(item("sinks", i), &c.Sinks[i])
 	}
 	v.sinksTogether()
+	if c.State != nil {
+		v.state("state", c.State)
+	}
 	if c.Server.Address != "" {
 		if _, port, err := net.SplitHostPort(c.Server.Address); err != nil || !isPort(port) {
 			v.bad("server.address", show(c.Server.Address), "host:port, :port or an empty string")
@@ -53,6 +57,9 @@ func (c *Config) validate(src *source) {
 
 // clusterName keeps a cluster whole in a URI and in a subject's token.
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+// minResync keeps one snapshot of a large resource from running into the next.
+const minResync = 10 * time.Second
 
 // bad notes a problem unless decoding noted one there.
 func (v validator) bad(path, value, want string) {
@@ -93,6 +100,10 @@ func (v validator) resource(path string, r *Resource) {
 		v.enum(item(at("types"), i), string(t), t)
 	}
 	v.unique(at("types"), strs(r.Types))
+	if r.Resync != 0 && r.Resync < minResync {
+		v.bad(at("resync"), r.Resync.String(), "0 or at least 10s")
+	}
+	v.enum(at("onStart"), string(r.OnStart), r.OnStart)
 	for i, s := range r.Drop {
 		p, err := ParsePath(s)
 		if err != nil {
@@ -186,17 +197,53 @@ func (v validator) sink(path string, s *Sink) {
 		v.bad(at("window.bytes"), s.Window.Bytes.String(), "at least 1")
 	}
 	v.atLeast(at("window.events"), s.Window.Events, 1)
+	v.enum(at("whenFull"), string(s.WhenFull), s.WhenFull)
+	switch _, given := v.lines[at("foldAfter")]; {
+	case s.FoldAfter < 0:
+		v.bad(at("foldAfter"), s.FoldAfter.String(), "0 or more")
+	case s.WhenFull == WhenFullBlock && (given || s.FoldAfter != DefaultSink().FoldAfter):
+		// Without a file, what is not the default was given.
+		v.bad(at("foldAfter"), "foldAfter beside whenFull: block", "one of the two")
+	}
+	v.enum(at("oversize"), string(s.Oversize), s.Oversize)
+	v.deadLetter(at("deadLetter"), s)
+	var kinds []string
+	for _, kind := range []struct {
+		key   string
+		given bool
+	}{{"nats", s.NATS != nil}, {"kafka", s.Kafka != nil}, {"stdout", s.Stdout != nil}} {
+		if kind.given {
+			kinds = append(kinds, kind.key)
+		}
+	}
 	switch {
-	case s.NATS != nil && s.Stdout != nil:
-		v.bad(path, "nats and stdout in one entry", "one kind of sink, the other in an entry of its own")
-	case s.NATS == nil && s.Stdout == nil && !v.rejectedIn(path):
-		v.bad(path, "no kind of sink", "nats or stdout")
+	case len(kinds) > 1:
+		v.bad(path, strings.Join(kinds, " and ")+" in one entry", "one kind of sink, the other in an entry of its own")
+	case len(kinds) == 0 && !v.rejectedIn(path):
+		v.bad(path, "no kind of sink", "nats, kafka or stdout")
 	}
 	if s.Stdout != nil && s.Format == FormatBinary {
 		v.bad(at("format"), show(string(s.Format)), "structured: standard output has no headers")
 	}
 	if s.NATS != nil {
 		v.nats(at("nats"), s.NATS)
+	}
+	if s.Kafka != nil {
+		v.kafka(at("kafka"), s.Kafka)
+	}
+}
+
+func (v validator) deadLetter(path string, s *Sink) {
+	d := &s.DeadLetter
+	if _, given := v.lines[path+".subject"]; given || d.Subject != "" {
+		if err := checkSubject(d.Subject); err != nil {
+			v.bad(path+".subject", show(d.Subject), fmt.Sprintf("a subject such as dead.%s (%v)", cmp.Or(s.Name, "live"), err))
+		} else if s.NATS == nil && (s.Stdout != nil || s.Kafka != nil) {
+			v.bad(path+".subject", show(d.Subject), "file: only a nats sink has subjects")
+		}
+	}
+	if d.File != "" && d.Subject != "" {
+		v.bad(path, "file and subject", "one of the two")
 	}
 }
 
@@ -224,6 +271,15 @@ func (v validator) sinksTogether() {
 		} else if s.Stdout != nil {
 			stdout = path
 		}
+	}
+}
+
+func (v validator) state(path string, s *State) {
+	switch {
+	case s.File == nil && !v.rejectedIn(path):
+		v.bad(path+".file", "missing", "it, with the folder that keeps the state: {dir: /var/lib/kbridge}")
+	case s.File != nil && s.File.Dir == "":
+		v.bad(path+".file.dir", "missing", "a folder such as /var/lib/kbridge")
 	}
 }
 

@@ -110,25 +110,34 @@ func (e *Event) appendHead(buf []byte) []byte {
 	buf = append(buf, `{"specversion":"`+specVersion+`"`...)
 	buf = appendMember(buf, "id", e.ID)
 	buf = append(buf, r.jsonSource...)
-	buf = append(buf, e.Type.String()...)
-	buf = append(buf, `","subject":"`...)
-	if e.Key.Namespace != "" {
-		buf = append(appendEscaped(buf, e.Key.Namespace), '/')
+	buf = append(buf, e.Type.cloudEventsType()...)
+	if e.isMarker() {
+		buf = append(buf, `","time":"`...)
+	} else {
+		buf = append(buf, `","subject":"`...)
+		if e.Key.Namespace != "" {
+			buf = append(appendEscaped(buf, e.Key.Namespace), '/')
+		}
+		buf = append(appendEscaped(buf, e.Key.Name), `","time":"`...)
 	}
-	buf = append(appendEscaped(buf, e.Key.Name), `","time":"`...)
 	buf = append(e.Time.UTC().AppendFormat(buf, timeLayout), '"')
 	buf = append(buf, r.jsonShared...)
 	if e.Key.Namespace != "" {
 		buf = appendMember(buf, "namespace", e.Key.Namespace)
 	}
-	buf = appendMember(buf, "name", e.Key.Name)
-	buf = appendMember(buf, "uid", e.UID)
-	buf = appendMember(buf, "resourceversion", e.ResourceVersion)
+	if !e.isMarker() {
+		buf = appendMember(buf, "name", e.Key.Name)
+		buf = appendMember(buf, "uid", e.UID)
+		buf = appendMember(buf, "resourceversion", e.ResourceVersion)
+	}
 	if e.Snapshot != "" {
 		buf = appendMember(buf, "snapshot", e.Snapshot)
 	}
 	if e.Inferred {
 		buf = append(buf, `,"inferred":true`...)
+	}
+	if e.Truncated {
+		buf = append(buf, `,"truncated":true`...)
 	}
 	return buf
 }
@@ -140,21 +149,28 @@ func (e *Event) Attributes(yield func(name, value string)) {
 	yield("specversion", specVersion)
 	yield("id", e.ID)
 	yield("source", e.Resource.source)
-	yield("type", typePrefix+e.Type.String())
-	yield("subject", e.subject())
+	yield("type", e.Type.cloudEventsType())
+	if !e.isMarker() {
+		yield("subject", e.subject())
+	}
 	yield("time", e.Time.UTC().Format(timeLayout))
 	e.Resource.eachShared(yield)
 	if e.Key.Namespace != "" {
 		yield("namespace", e.Key.Namespace)
 	}
-	yield("name", e.Key.Name)
-	yield("uid", e.UID)
-	yield("resourceversion", e.ResourceVersion)
+	if !e.isMarker() {
+		yield("name", e.Key.Name)
+		yield("uid", e.UID)
+		yield("resourceversion", e.ResourceVersion)
+	}
 	if e.Snapshot != "" {
 		yield("snapshot", e.Snapshot)
 	}
 	if e.Inferred {
 		yield("inferred", "true")
+	}
+	if e.Truncated {
+		yield("truncated", "true")
 	}
 }
 

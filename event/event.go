@@ -21,9 +21,20 @@ const (
 	Deleted
 	// Synced is an object as it stands, said again by a snapshot.
 	Synced
+	// SnapshotStarted and SnapshotCompleted stand around the events of a snapshot.
+	SnapshotStarted
+	SnapshotCompleted
+
+	typeEnd // one more than the last
 )
 
-var typeNames = [...]string{Added: "added", Updated: "updated", Deleted: "deleted", Synced: "synced"}
+// Types is the number of types plus one, for tables indexed by Type.
+const Types = int(typeEnd)
+
+var typeNames = [...]string{
+	Added: "added", Updated: "updated", Deleted: "deleted", Synced: "synced",
+	SnapshotStarted: "started", SnapshotCompleted: "completed",
+}
 
 // String returns the short name, as the configuration's `types` has it.
 func (t Type) String() string {
@@ -33,18 +44,29 @@ func (t Type) String() string {
 	return "unknown"
 }
 
-// ParseType is String's inverse. It returns false for a name it does not know.
+// ParseType returns the delta's type of that short name, and false where there is none.
 func ParseType(s string) (Type, bool) {
-	for t, name := range typeNames {
-		if name == s && name != "" {
-			return Type(t), true
+	for t := Added; t <= Synced; t++ {
+		if typeNames[t] == s {
+			return t, true
 		}
 	}
 	return 0, false
 }
 
-// typePrefix stands before the short name in the CloudEvents attribute `type`.
-const typePrefix = "dev.kbridge.object."
+// The CloudEvents attribute `type` is one of these and the short name.
+const (
+	objectPrefix   = "dev.kbridge.object."
+	snapshotPrefix = "dev.kbridge.snapshot."
+)
+
+// cloudEventsType is the attribute `type`.
+func (t Type) cloudEventsType() string {
+	if t > Synced {
+		return snapshotPrefix + t.String()
+	}
+	return objectPrefix + t.String()
+}
 
 // Object is one state of one Kubernetes object. It is never changed once it has
 // been handed on: index, deltas and events share it.
@@ -108,8 +130,11 @@ type Event struct {
 	ResourceVersion string
 	Snapshot        string
 	Inferred        bool
-	Time            time.Time
-	Format          Format
+	// Truncated says that the object was larger than the broker takes, and that the
+	// data has its metadata alone.
+	Truncated bool
+	Time      time.Time
+	Format    Format
 	// Value is the message's body: the CloudEvents document in structured format,
 	// the data alone in binary format.
 	Value []byte

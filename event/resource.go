@@ -21,7 +21,7 @@ type Resource struct {
 	ResourceInfo
 	source string // the CloudEvents source
 	// Encoded once: the parts of a structured event that are the same for each.
-	jsonSource []byte // ,"source":…,"type":"dev.kbridge.object.
+	jsonSource []byte // ,"source":…,"type":"
 	jsonShared []byte // ,"datacontenttype":…,"cluster":…,…,"kind":…
 }
 
@@ -33,7 +33,7 @@ func NewResource(info ResourceInfo) *Resource {
 	} else {
 		r.source = "kubernetes://" + info.Cluster + "/apis/" + info.Group + "/" + info.Version + "/" + info.Resource
 	}
-	r.jsonSource = append(appendMember(nil, "source", r.source), `,"type":"`+typePrefix...)
+	r.jsonSource = append(appendMember(nil, "source", r.source), `,"type":"`...)
 	r.jsonShared = appendMember(nil, "datacontenttype", DataContentType)
 	r.eachShared(func(name, value string) { r.jsonShared = appendMember(r.jsonShared, name, value) })
 	return r
@@ -61,4 +61,20 @@ func (r *Resource) eachShared(yield func(name, value string)) {
 	yield("version", r.Version)
 	yield("resource", r.Resource)
 	yield("kind", r.Kind)
+}
+
+// Remains is what is left to say of an object of which only this much is known: a
+// deletion that nothing but another object of the same name tells of.
+func (r *Resource) Remains(namespace, name, uid, resourceVersion string) *Object {
+	apiVersion := r.Version
+	if r.Group != "" {
+		apiVersion = r.Group + "/" + r.Version
+	}
+	body := append(appendMember([]byte(`{"apiVersion":"`+apiVersion+`"`), "kind", r.Kind), `,"metadata":{"name":"`...)
+	body = append(appendEscaped(body, name), '"')
+	if namespace != "" {
+		body = appendMember(body, "namespace", namespace)
+	}
+	body = append(appendMember(body, "uid", uid), `}}`...)
+	return &Object{Namespace: namespace, Name: name, UID: uid, ResourceVersion: resourceVersion, JSON: body}
 }

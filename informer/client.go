@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -18,6 +20,52 @@ type Client struct {
 	config    *rest.Config
 	http      *http.Client
 	discovery *discovery.DiscoveryClient
+
+	mu       turn   // held while the identity is asked for, so that many watches ask once
+	cluster  string // the identity that is expected; empty: none is
+	asked    time.Time
+	seen     string
+	replaced func(error)
+}
+
+// identityAge is for how long an answer to who the cluster is holds.
+const identityAge = time.Second
+
+// Expect has each list and each watch that begins look whether the cluster is still
+// that of this UID: to compare another one's list would tell of deletes that never
+// were. Where another one answers, replaced is called, once, and must not call back.
+func (c *Client) Expect(uid string, replaced func(error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cluster, c.replaced = uid, replaced
+}
+
+// sameCluster fails where another cluster answers behind the address than at the start.
+func (c *Client) sameCluster(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cluster == "" {
+		return nil
+	}
+	if time.Since(c.asked) > identityAge {
+		uid, err := c.ClusterUID(ctx)
+		switch {
+		case apierrors.IsForbidden(err):
+			uid = c.cluster // said at the start
+		case err != nil:
+			return err
+		}
+		c.seen, c.asked = uid, time.Now()
+	}
+	if c.seen == c.cluster {
+		return nil
+	}
+	err := fmt.Errorf("another cluster answers at %s: kube-system has the UID %s and had %s", c.config.Host, c.seen, c.cluster)
+	if c.replaced != nil {
+		c.replaced(err)
+		c.replaced = nil
+	}
+	return err
 }
 
 // NewClient prepares a client from a rest.Config, without contacting the server.

@@ -27,13 +27,30 @@ type Options struct {
 	Cluster string
 	// Resource is the selection. Each of its namespaces is watched for itself.
 	Resource config.Resource
-	// Handler makes the handler of one view. namespace is empty for all namespaces.
-	Handler func(r *event.Resource, namespace string) Handler
+	// Handler makes the handler of one view, with what it remembers of it: nil if
+	// nothing.
+	Handler func(View) (Handler, *Known, error)
 	// Delivery ends when nobody takes deltas any more. It outlives Run's context, so
 	// that what was read before a stop is still delivered.
 	Delivery context.Context
 	Metrics  *Metrics
 	Log      *slog.Logger
+}
+
+// View is one watch of an informer, as its handler sees it.
+type View struct {
+	Resource  *event.Resource
+	Namespace string // empty for all
+	// Rules name the drops and the redaction that bodies go through: equal rules leave
+	// equal bodies.
+	Rules string
+	// Rescan returns an object whose body went through other rules as these leave it.
+	Rescan func(*event.Object) *event.Object
+	// Index is what is there; see bridge.Index.
+	Index interface {
+		Keys() []string
+		With(key string, do func(*event.Object))
+	}
 }
 
 // Informer watches one selected resource. There is one for each entry of the
@@ -42,7 +59,7 @@ type Informer struct {
 	opts   Options
 	rules  scan.Options
 	log    *slog.Logger
-	listed atomic.Int64 // views whose first list has been handed over
+	begun  atomic.Int64 // views that have listed or resumed
 	status atomic.Pointer[error]
 }
 
@@ -113,16 +130,62 @@ func (i *Informer) Run(ctx context.Context) error {
 		return fmt.Errorf("resource %s: %w", i.Name(), err)
 	}
 	i.opts.Metrics.synced.WithLabelValues(i.Name()).Set(0)
-	var running sync.WaitGroup
+	var watches []*watching
 	for _, ns := range namespaces {
 		w, err := i.watch(ctx, t, resource, rules, ns, len(namespaces))
 		if err != nil {
 			return err
 		}
+		watches = append(watches, w)
+	}
+	var running sync.WaitGroup
+	for _, w := range watches {
 		running.Go(func() { w.run(ctx) })
 	}
+	running.Go(func() { i.snapshots(ctx, watches) })
 	running.Wait()
 	return nil
+}
+
+// snapshots says again what is there: what an earlier run began and did not complete,
+// what a start is to say, and then whenever the resync period has passed. There is
+// never more than one snapshot of the resource at a time.
+func (i *Informer) snapshots(ctx context.Context, watches []*watching) {
+	for _, w := range watches {
+		id := w.again
+		if id == "" && w.resumed && i.opts.Resource.OnStart == config.OnStartSnapshot {
+			id = event.NewSnapshotID(time.Now())
+		}
+		if id != "" {
+			i.snapshot(ctx, w, id)
+		}
+	}
+	if i.opts.Resource.Resync == 0 {
+		return
+	}
+	ticker := time.NewTicker(i.opts.Resource.Resync)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, w := range watches {
+			i.snapshot(ctx, w, event.NewSnapshotID(time.Now()))
+		}
+	}
+}
+
+func (i *Informer) snapshot(ctx context.Context, w *watching, id string) {
+	if !w.view.listed.Load() {
+		return // a snapshot of a part would say of the rest that it is gone
+	}
+	began := time.Now()
+	if err := w.view.handler.Snapshot(ctx, id); err != nil {
+		return // stopped; the state knows that it is not complete
+	}
+	w.log.Info("snapshot sent", "snapshot", id, "took", time.Since(began).Round(time.Millisecond))
 }
 
 // watch builds one watch: the store, the requests, and client-go's Reflector
@@ -133,7 +196,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		log = log.With("namespace", namespace)
 	}
 	lw := &listWatch{
-		target: t, namespace: namespace,
+		cluster: i.opts.Client, target: t, namespace: namespace,
 		labelSelector: i.opts.Resource.LabelSelector, fieldSelector: i.opts.Resource.FieldSelector,
 		lists: i.opts.Metrics.lists, errors: i.opts.Metrics.errors.WithLabelValues(i.Name()), log: log,
 	}
@@ -146,8 +209,8 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		return nil, err
 	}
 	v := &view{
-		resource: r, handler: i.opts.Handler(r, namespace),
-		index: map[string]indexed{}, exclude: map[string]bool{},
+		resource: r,
+		index:    map[string]indexed{}, exclude: map[string]bool{},
 		delivery: i.opts.Delivery, reading: ctx,
 		counters: newViewCounters(i.opts.Metrics, i.Name()),
 		now:      time.Now,
@@ -155,14 +218,26 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 	for _, ns := range i.opts.Resource.ExcludeNamespaces {
 		v.exclude[ns] = true
 	}
-	v.onListed = func() {
-		log.Info("listed", "objects", len(v.index))
-		if i.listed.Add(1) == int64(views) {
+	v.onBegun = func(resumed bool) {
+		if resumed {
+			log.Info("resumed", "objects", len(v.index))
+		} else {
+			log.Info("listed", "objects", len(v.index))
+		}
+		if i.begun.Add(1) == int64(views) {
 			i.setStatus(nil)
 			i.opts.Metrics.synced.WithLabelValues(i.Name()).Set(1)
 		}
 	}
-	w := &watching{view: v, lists: lw, log: log, onError: i.setStatus}
+	known, err := i.remember(v, View{Resource: r, Namespace: namespace, Rules: i.rulesName(), Rescan: i.rescan(r, rules), Index: v})
+	if err != nil {
+		return nil, err
+	}
+	lw.view = v
+	if v.resume != "" {
+		lw.reason.Store(listFailed) // what is stored is no list; one that follows has another reason
+	}
+	w := &watching{view: v, log: log, onError: i.setStatus, resumed: known.Listed, again: known.Again}
 	w.reflector = cache.NewReflectorWithOptions(lw, &object{}, v, cache.ReflectorOptions{
 		Name:            i.Name(),
 		TypeDescription: t.Kind,
@@ -171,6 +246,42 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 4, Cap: 2 * time.Second},
 	})
 	return w, nil
+}
+
+// remember asks for the view's handler and puts what it knows into the index.
+func (i *Informer) remember(v *view, view View) (*Known, error) {
+	var known *Known
+	var err error
+	if v.handler, known, err = i.opts.Handler(view); err != nil {
+		return nil, fmt.Errorf("resource %s: %w", i.Name(), err)
+	}
+	if known == nil {
+		return &Known{}, nil
+	}
+	v.load(known)
+	return known, nil
+}
+
+// rescan returns an object whose stored body went through other rules as the current
+// ones leave it: what was stored under other drops, or with a Secret's values, must
+// not go out as it is.
+func (i *Informer) rescan(r *event.Resource, rules *scan.Rules) func(*event.Object) *event.Object {
+	return func(o *event.Object) *event.Object {
+		body, err := rules.Object(nil, o.JSON, &scan.Meta{})
+		if err != nil {
+			i.opts.Metrics.errors.WithLabelValues(i.Name()).Inc()
+			i.log.Warn("a stored body can not be read: it is left out", "namespace", o.Namespace, "name", o.Name, "err", err)
+			return r.Remains(o.Namespace, o.Name, o.UID, o.ResourceVersion)
+		}
+		restated := *o
+		restated.JSON = body
+		return &restated
+	}
+}
+
+// rulesName names what bodies go through.
+func (i *Informer) rulesName() string {
+	return fmt.Sprintf("1 redact=%t drop=%q", i.rules.RedactSecret, i.rules.Drop)
 }
 
 // await resolves the resource, however long that takes.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -35,7 +34,10 @@ type recorder struct {
 	mu        sync.Mutex
 	deltas    []event.Delta
 	positions []string
-	gate      chan struct{} // nil: open
+	lists     []string // the snapshots that lists began with
+	restated  []*event.Object
+	gate      chan struct{}                              // nil: open
+	snapshot  func(ctx context.Context, id string) error // nil: nothing to do
 }
 
 func (r *recorder) Delta(ctx context.Context, d *event.Delta) error {
@@ -53,6 +55,30 @@ func (r *recorder) Delta(ctx context.Context, d *event.Delta) error {
 	defer r.mu.Unlock()
 	r.deltas = append(r.deltas, *d)
 	return nil
+}
+
+func (r *recorder) ListBegins(snapshot string) {
+	r.Position("")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lists = append(r.lists, snapshot)
+}
+
+func (r *recorder) ListEnds(rv string) { r.Position(rv) }
+
+func (r *recorder) Snapshot(ctx context.Context, id string) error {
+	if r.snapshot == nil {
+		return nil
+	}
+	return r.snapshot(ctx, id)
+}
+
+func (r *recorder) Resumes(string) {}
+
+func (r *recorder) Restated(o *event.Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.restated = append(r.restated, o)
 }
 
 func (r *recorder) Position(rv string) {
@@ -86,15 +112,22 @@ func (r *recorder) position() string {
 	return r.positions[len(r.positions)-1]
 }
 
-// bench is an informer on a scripted API server, in virtual time.
+// bench is an informer on a scripted API server, in virtual time. It can be stopped
+// and started again with what it knew.
 type bench struct {
 	t        *testing.T
 	api      *scriptedapi.Server
+	client   *Client
+	resource config.Resource
+	// Of the current run.
 	recorder *recorder
 	informer *Informer
 	metrics  *Metrics
-	registry *prometheus.Registry
 	logs     *strings.Builder
+	views    []View
+	stopRead func()
+	deliver  func() // ends the delivery
+	ended    chan error
 }
 
 // inBubble runs test in a bubble with an informer for the selection that is
@@ -115,29 +148,82 @@ func inBubble(t *testing.T, r config.Resource, setup func(*scriptedapi.Server), 
 			t.Fatal(err)
 		}
 		defer client.Close()
-		b := &bench{t: t, api: api, recorder: &recorder{}, registry: prometheus.NewRegistry(), logs: &strings.Builder{}}
-		b.metrics = NewMetrics(b.registry)
-		ctx, cancel := context.WithCancel(t.Context())
-		b.informer, err = New(Options{
-			Client: client, Cluster: "test", Resource: r,
-			Handler:  func(*event.Resource, string) Handler { return b.recorder },
-			Delivery: ctx, Metrics: b.metrics,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- b.informer.Run(ctx) }()
-		defer func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		}()
+		b := &bench{t: t, api: api, client: client, resource: r}
+		b.start(nil, nil)
+		defer func() { b.stop() }()
 		b.rest()
 		test(b)
 	})
+}
+
+// start starts an informer after an earlier run that knew something. prepare may
+// change the recorder before it is used.
+func (b *bench) start(known *Known, prepare func(*recorder)) {
+	b.recorder, b.metrics, b.logs, b.views = &recorder{}, NewMetrics(prometheus.NewRegistry()), &strings.Builder{}, nil
+	if prepare != nil {
+		prepare(b.recorder)
+	}
+	// They do not end with the test's context, which ends before its deferred calls.
+	reading, stopRead := context.WithCancel(context.Background())
+	delivery, stopDelivery := context.WithCancel(context.Background())
+	b.stopRead, b.deliver = stopRead, stopDelivery
+	var err error
+	b.informer, err = New(Options{
+		Client: b.client, Cluster: "test", Resource: b.resource,
+		Handler: func(v View) (Handler, *Known, error) {
+			b.views = append(b.views, v)
+			return b.recorder, ofNamespace(known, v.Namespace), nil
+		},
+		Delivery: delivery, Metrics: b.metrics,
+		Log: slog.New(slog.NewTextHandler(b.logs, nil)),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.ended = make(chan error, 1)
+	go func() { b.ended <- b.informer.Run(reading) }()
+}
+
+// ofNamespace is what is known of one namespace; empty for all.
+func ofNamespace(k *Known, namespace string) *Known {
+	if k == nil || namespace == "" {
+		return k
+	}
+	part := *k
+	part.Objects = slices.DeleteFunc(slices.Clone(k.Objects), func(o *event.Object) bool { return o.Namespace != namespace })
+	return &part
+}
+
+// stop ends the informer and returns what it knew, as if all had been acknowledged.
+func (b *bench) stop() *Known {
+	b.t.Helper()
+	b.stopRead()
+	b.deliver()
+	err := <-b.ended
+	b.ended <- nil // it may be stopped again
+	if err != nil {
+		b.t.Errorf("Run: %v", err)
+	}
+	known := &Known{Listed: true, Position: b.recorder.position()}
+	for _, v := range b.views {
+		for _, key := range v.Index.Keys() {
+			v.Index.With(key, func(o *event.Object) { known.Objects = append(known.Objects, o) })
+		}
+	}
+	return known
+}
+
+// restart stops the informer and starts it with what it knew. while happens in
+// between, and may change that.
+func (b *bench) restart(while func(*Known)) {
+	b.t.Helper()
+	known := b.stop()
+	b.api.ResetRequests()
+	if while != nil {
+		while(known)
+	}
+	b.start(known, nil)
+	b.rest()
 }
 
 // rest lets the virtual time of all retries pass, until nothing moves.
@@ -168,6 +254,14 @@ func (b *bench) expectSet(want ...string) {
 // lists is how many lists were begun for a reason.
 func (b *bench) lists(reason string) float64 {
 	return testutil.ToFloat64(b.metrics.lists.WithLabelValues(b.informer.Name(), reason))
+}
+
+// allLists is how many lists were begun.
+func (b *bench) allLists() (n float64) {
+	for _, reason := range []string{listStart, listExpired, listBehind, listFailed} {
+		n += b.lists(reason)
+	}
+	return n
 }
 
 func configMap(namespace, name string, data map[string]any) map[string]any {
@@ -220,6 +314,9 @@ func TestTheFirstListAddsWhatIsThereAndTheWatchGoesOn(t *testing.T) {
 			}
 			if b.informer.Err() != nil {
 				t.Errorf("Err = %v after the first list", b.informer.Err())
+			}
+			if b.lists(listStart) != 1 || b.allLists() != 1 {
+				t.Errorf("%v lists, %v of them at the start, want 1 at the start", b.allLists(), b.lists(listStart))
 			}
 			b.api.Create(configMaps, configMap("default", "c", nil))
 			b.api.Update(configMaps, "default", "a", setData("k", "v"))
@@ -275,6 +372,10 @@ var gaps = []gap{
 		api.Compact()
 		api.Up()
 	}, listExpired},
+	{"a server that was restarted", func(api *scriptedapi.Server) {
+		api.Restart()
+		api.Up()
+	}, listExpired},
 	{"500 on the list after a 410", func(api *scriptedapi.Server) {
 		api.Compact()
 		e := scriptedapi.Fail(500)
@@ -320,47 +421,62 @@ func TestAServerThatRefusesTheWatchForLongIsListedAnew(t *testing.T) {
 	})
 }
 
+// manyObjects is a server for missing.
+func manyObjects(api *scriptedapi.Server) {
+	twoObjects(api)
+	api.Create(configMaps, configMap("default", "same", nil))
+	api.Create(configMaps, configMap("default", "again", nil))
+}
+
+// missing changes what manyObjects made while nobody looks, and returns the check of
+// what is found of it by comparison.
+func missing(b *bench) (check func()) {
+	oldUID := b.api.UID(configMaps, "default", "again")
+	b.api.Down()
+	b.api.Update(configMaps, "default", "a", setData("k", "1"))
+	b.api.Update(configMaps, "default", "a", setData("k", "2"))
+	b.api.Delete(configMaps, "default", "b")
+	b.api.Create(configMaps, configMap("default", "c", nil))
+	b.api.Delete(configMaps, "default", "again")
+	b.api.Create(configMaps, configMap("default", "again", nil))
+	b.api.Create(configMaps, configMap("default", "unseen", nil))
+	b.api.Delete(configMaps, "default", "unseen")
+	return func() {
+		b.t.Helper()
+		found := b.recorder.deltas
+		again := slices.DeleteFunc(slices.Clone(found), func(d event.Delta) bool { return d.Object.Name != "again" })
+		b.expectSet("updated default/a inferred", "deleted default/b inferred", "added default/c inferred",
+			"deleted default/again inferred", "added default/again inferred")
+		if again[0].Type != event.Deleted || again[0].Object.UID != oldUID || again[1].Object.UID == oldUID {
+			b.t.Errorf("deleted and made anew: %v %s, then %v %s; the old uid is %s", again[0].Type, again[0].Object.UID, again[1].Type, again[1].Object.UID, oldUID)
+		}
+		for _, d := range found {
+			if d.Type == event.Deleted && len(d.Object.JSON) == 0 {
+				b.t.Errorf("the missed delete of %s has no last state", d.Object.Name)
+			}
+			if d.Snapshot != "" {
+				b.t.Errorf("%s %s is part of a snapshot", d.Type, d.Object.Name)
+			}
+		}
+		b.api.Update(configMaps, "default", "c", setData("k", "v"))
+		b.rest()
+		b.expect("updated default/c")
+	}
+}
+
 func TestAComparisonAfterAGapFindsExactlyTheDifferences(t *testing.T) {
 	for _, g := range gaps {
 		t.Run(g.name, func(t *testing.T) {
 			bothWays(t, func(t *testing.T, setup func(*scriptedapi.Server)) {
-				inBubble(t, selection(configMaps), func(api *scriptedapi.Server) {
-					setup(api)
-					twoObjects(api)
-					api.Create(configMaps, configMap("default", "same", nil))
-					api.Create(configMaps, configMap("default", "again", nil))
-				}, func(b *bench) {
+				inBubble(t, selection(configMaps), func(api *scriptedapi.Server) { setup(api); manyObjects(api) }, func(b *bench) {
 					b.recorder.take()
-					oldUID := b.api.UID(configMaps, "default", "again")
-					b.api.Down()
-					b.api.Update(configMaps, "default", "a", setData("k", "1"))
-					b.api.Update(configMaps, "default", "a", setData("k", "2"))
-					b.api.Delete(configMaps, "default", "b")
-					b.api.Create(configMaps, configMap("default", "c", nil))
-					b.api.Delete(configMaps, "default", "again")
-					b.api.Create(configMaps, configMap("default", "again", nil))
-					b.api.Create(configMaps, configMap("default", "unseen", nil))
-					b.api.Delete(configMaps, "default", "unseen")
+					check := missing(b)
 					g.fault(b.api)
 					b.rest()
-					found := b.recorder.deltas
-					again := slices.DeleteFunc(slices.Clone(found), func(d event.Delta) bool { return d.Object.Name != "again" })
-					b.expectSet("updated default/a inferred", "deleted default/b inferred", "added default/c inferred",
-						"deleted default/again inferred", "added default/again inferred")
-					if again[0].Type != event.Deleted || again[0].Object.UID != oldUID || again[1].Object.UID == oldUID {
-						t.Errorf("deleted and made anew: %v %s, then %v %s; the old uid is %s", again[0].Type, again[0].Object.UID, again[1].Type, again[1].Object.UID, oldUID)
-					}
-					for _, d := range found {
-						if d.Type == event.Deleted && len(d.Object.JSON) == 0 {
-							t.Errorf("the missed delete of %s has no last state", d.Object.Name)
-						}
-					}
+					check()
 					if got := b.lists(g.reason); got < 1 {
 						t.Errorf("no list for reason %s was counted", g.reason)
 					}
-					b.api.Update(configMaps, "default", "c", setData("k", "v"))
-					b.rest()
-					b.expect("updated default/c")
 				})
 			})
 		})
@@ -377,12 +493,8 @@ func TestACutConnectionGoesOnFromTheLastVersionWithoutAList(t *testing.T) {
 		b.api.Update(configMaps, "default", "a", setData("k", "2"))
 		b.rest()
 		b.expect("updated default/a", "updated default/a")
-		total := 0.0
-		for _, reason := range []string{listStart, listExpired, listBehind, listFailed} {
-			total += b.lists(reason)
-		}
-		if total != 1 {
-			t.Errorf("%v lists, want the first one alone", total)
+		if n := b.allLists(); n != 1 {
+			t.Errorf("%v lists, want the first one alone", n)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -31,12 +32,16 @@ const (
 // became necessary: a 410 inside a stream calls no handler of the Reflector's.
 type listWatch struct {
 	client                       rest.Interface
+	cluster                      *Client
 	target                       target
 	namespace                    string
 	labelSelector, fieldSelector string
 	lists                        *prometheus.CounterVec // by reason
 	errors                       prometheus.Counter
 	log                          *slog.Logger
+	// view is where the lists go. While it is to resume, a list is answered with the
+	// version that it knows, without asking the server.
+	view *view
 	// reason is why the next list will be, a string. The Reflector's goroutine, its
 	// pager's and the stream decoder's write it.
 	reason atomic.Value
@@ -72,8 +77,16 @@ func (lw *listWatch) onUnreadable(err error) {
 
 // ListWithContext gets one page of a list.
 func (lw *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	if lw.view.resume != "" {
+		list := &objectList{}
+		list.ResourceVersion = lw.view.resume
+		return list, nil
+	}
 	if o.Continue == "" {
-		lw.countList(&o)
+		if err := lw.cluster.sameCluster(ctx); err != nil {
+			return nil, lw.failed(ctx, "list", err)
+		}
+		lw.countList(lw.beginList(&o))
 	}
 	obj, err := lw.list(ctx, o)
 	if err != nil {
@@ -87,13 +100,24 @@ func (lw *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) 
 func (lw *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	if o.SendInitialEvents == nil || !*o.SendInitialEvents {
-		return lw.resume(ctx, o)
+		return lw.goOn(ctx, o)
 	}
-	lw.countList(&o)
-	w, err := lw.request(o).Watch(ctx)
-	if err != nil {
+	if lw.view.resume != "" {
+		return nil, errResume
+	}
+	if err := lw.cluster.sameCluster(ctx); err != nil {
 		return nil, lw.failed(ctx, "watch", err)
 	}
+	reason := lw.beginList(&o)
+	w, err := lw.request(o).Watch(ctx)
+	if err != nil {
+		// The Reflector tries again, or with a list where the server can not do it: the
+		// reason is still the same, unless the error is one.
+		lw.reason.CompareAndSwap(listFailed, reason)
+		return nil, lw.failed(ctx, "watch", err)
+	}
+	lw.countList(reason)
+	context.AfterFunc(ctx, w.Stop) // see attempt
 	return w, nil
 }
 
@@ -101,10 +125,14 @@ func (lw *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions)
 // errors that pass.
 const maxPatience = time.Minute
 
-// resume goes on watching from a version, and asks again where the Reflector would
+// errResume makes the Reflector fall back from a watch with initial events to a list,
+// for this once: the list is where a resumption begins.
+var errResume = errors.New("resuming from a stored version")
+
+// goOn goes on watching from a version, and asks again where the Reflector would
 // list anew: a server that restarts, or a proxy before it, answers with more than
 // refused connections, and every list of every client is what it needs least then.
-func (lw *listWatch) resume(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (lw *listWatch) goOn(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	began := time.Now()
 	for pause := firstPause; ; pause = pause.next(pauseLimit) {
 		w, err := lw.watchFrom(ctx, o)
@@ -118,6 +146,7 @@ func (lw *listWatch) resume(ctx context.Context, o metav1.ListOptions) (watch.In
 		}
 		if refused {
 			pause = min(pause, refusedLimit)
+			began = time.Now() // patience is for a server that answers
 		}
 		if pause.sleep(ctx); ctx.Err() != nil {
 			return nil, err
@@ -139,17 +168,21 @@ func passes(err error) bool {
 		utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || utilnet.IsConnectionReset(err)
 }
 
-// countList counts a list that begins and sees to its version: a list is compared
+// beginList returns why a list begins, and sees to its version: a list is compared
 // with the index, so it must not be older than what the index knows. Version 0
 // allows any age; the empty one is the newest there is.
-func (lw *listWatch) countList(o *metav1.ListOptions) {
-	reason := lw.reason.Swap(listFailed).(string)
+func (lw *listWatch) beginList(o *metav1.ListOptions) (reason string) {
+	reason = lw.reason.Swap(listFailed).(string)
 	if o.ResourceVersion == "0" || reason == listBehind {
 		o.ResourceVersion = ""
 		if o.SendInitialEvents == nil {
 			o.ResourceVersionMatch = ""
 		}
 	}
+	return reason
+}
+
+func (lw *listWatch) countList(reason string) {
 	lw.lists.WithLabelValues(lw.target.name(), reason).Inc()
 }
 
@@ -159,11 +192,18 @@ func (lw *listWatch) probe(ctx context.Context, version string) error {
 	if version == "" || version == "0" {
 		return nil
 	}
+	if err := lw.cluster.sameCluster(ctx); err != nil {
+		return err
+	}
 	obj, err := lw.list(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return fmt.Errorf("compare versions before the watch: %w", err)
 	}
 	newest := obj.(*objectList).ResourceVersion
+	if lw.view.resumes {
+		lw.view.resumes = false
+		lw.view.handler.Resumes(newest)
+	}
 	if c, err := resourceversion.CompareResourceVersion(version, newest); err != nil || c <= 0 {
 		return nil // err: opaque versions, which nothing can be said of
 	}

@@ -1,9 +1,10 @@
 package informer
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,15 +20,43 @@ type Handler interface {
 	// has not been taken. The delta is the caller's again when it returns.
 	Delta(ctx context.Context, d *event.Delta) error
 	// Position says that all that the server had up to resourceVersion has been
-	// handed over: after a live delta, at a bookmark, and when a list is complete.
-	// The version is a label: versions need not compare. An empty one makes the
-	// position void: a list is being handed over, whose items come in any order.
+	// handed over: after a live delta, and at a bookmark. The version is a label:
+	// versions need not compare.
 	Position(resourceVersion string)
+	// ListBegins says that a list is being handed over, whose items come in any order:
+	// until ListEnds says its version no position holds. snapshot is the id of the
+	// first snapshot where this is the watch's first list, else empty.
+	ListBegins(snapshot string)
+	ListEnds(resourceVersion string)
+	// Resumes says that the watch goes on from Known.Position, and which version the
+	// server has reached: what comes up to there may have been handed over by the
+	// earlier run.
+	Resumes(resourceVersion string)
+	// Restated says that the index has another body for a state that it had.
+	Restated(o *event.Object)
+	// Snapshot says again what is there, at the pace of each sink, and returns when
+	// they have it or ctx has ended. Another goroutine calls it.
+	Snapshot(ctx context.Context, id string) error
+}
+
+// Known is what a handler remembers of a view from an earlier run.
+type Known struct {
+	Objects []*event.Object
+	// Position is the version at which the objects are what was there; empty: at none.
+	Position string
+	// Listed says that a first list was handed over whole.
+	Listed bool
+	// Snapshot is the id of a first snapshot that was not completed, or empty.
+	Snapshot string
+	// Again is the id of a later snapshot that was not completed, or empty.
+	Again string
 }
 
 // view is the store under one Reflector: the index of one watch, and what makes
-// deltas of the differences. Only the Reflector's goroutine uses it (its resync
-// period is zero), so it needs no lock.
+// deltas of the differences. Only the Reflector's goroutine changes it (its resync
+// period is zero). Snapshots read the index from another: mu is held from a change of
+// it until the delta has been handed over, so that nobody sees a state before the
+// lanes do, and is not held between the objects of a list.
 //
 // The Reflector logs what a store returns as an error and goes on past the event,
 // so no method here fails: where a delta can not be handed over they block, and
@@ -36,14 +65,25 @@ type view struct {
 	resource *event.Resource
 	handler  Handler
 	exclude  map[string]bool // namespaces left out
-	index    map[string]indexed
+	mu       turn
+	index    map[string]indexed // by state.Key's form
+	// resume is the version at which the index was stored by an earlier run, until the
+	// Reflector has begun with it: the first list is the index itself. Empty: the
+	// server is asked.
+	resume   string
+	resumes  bool   // the handler is to be told when the watch begins
+	snapshot string // the id of a first snapshot to go on with, or empty
 	round    uint32 // the number of the current list
-	listed   bool   // the first list has been handed over
+	// foreign says that the index has bodies of another version or another cluster,
+	// until the first list has been compared.
+	foreign bool
+	begun   bool        // this run has listed or resumed
+	listed  atomic.Bool // the first list has been handed over, now or in an earlier run
 	// delivery ends when nobody takes deltas any more; reading ends before it, when
 	// no new ones shall be made. The Reflector has no context for its store.
 	delivery context.Context
 	reading  context.Context
-	onListed func()
+	onBegun  func(resumed bool)
 	counters viewCounters
 	now      func() time.Time
 }
@@ -95,6 +135,8 @@ func (v *view) live(obj any, deleted bool) error {
 	if !ok {
 		return fmt.Errorf("BUG: the watch of %s delivered a %T", v.resource.Name(), obj)
 	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if v.exclude[o.Object.Namespace] {
 		v.counters.excluded.Inc()
 	} else {
@@ -115,12 +157,40 @@ func (v *view) live(obj any, deleted bool) error {
 // Replace takes a list: the state of the whole selection. What differs from the
 // index becomes deltas; the first list finds an empty index and adds everything.
 func (v *view) Replace(list []any, resourceVersion string) error {
+	if v.resume != "" {
+		v.resume = "" // the list is the index
+		v.begin(true)
+		return nil
+	}
 	like := event.Delta{Inferred: true}
-	if !v.listed {
-		like = event.Delta{Snapshot: strconv.FormatInt(v.now().UnixNano(), 36)}
+	if !v.listed.Load() {
+		if v.snapshot == "" {
+			v.snapshot = event.NewSnapshotID(v.now())
+		}
+		like = event.Delta{Snapshot: v.snapshot}
 	}
 	v.round++
-	v.handler.Position("")
+	v.handler.ListBegins(like.Snapshot)
+	if err := v.compare(list, like); err != nil {
+		return err
+	}
+	v.handler.ListEnds(resourceVersion)
+	v.foreign = false
+	v.listed.Store(true)
+	v.begin(false)
+	return nil
+}
+
+// begin tells, once, that the index is what was there when this run began.
+func (v *view) begin(resumed bool) {
+	if !v.begun {
+		v.begun = true
+		v.onBegun(resumed)
+	}
+}
+
+// compare makes deltas of what differs between the list and the index.
+func (v *view) compare(list []any, like event.Delta) error {
 	for _, obj := range list {
 		if err := v.reading.Err(); err != nil {
 			return err // stopping; the rest is for the next start
@@ -133,27 +203,63 @@ func (v *view) Replace(list []any, resourceVersion string) error {
 			v.counters.excluded.Inc()
 			continue
 		}
-		if err := v.set(&o.Object, like); err != nil {
+		if err := v.locked(func() error { return v.set(&o.Object, like) }); err != nil {
 			return err
 		}
 	}
+	var gone []*event.Object
 	for _, known := range v.index {
-		if known.round == v.round {
-			continue
+		if known.round != v.round {
+			gone = append(gone, known.Object)
 		}
+	}
+	for _, o := range gone {
 		if err := v.reading.Err(); err != nil {
 			return err
 		}
-		if err := v.missed(known.Object); err != nil {
+		if err := v.locked(func() error { return v.missed(o) }); err != nil {
 			return err
 		}
 	}
-	v.handler.Position(resourceVersion)
-	if !v.listed {
-		v.listed = true
-		v.onListed()
-	}
 	return nil
+}
+
+func (v *view) locked(do func() error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return do()
+}
+
+// Keys implements bridge.Index.
+func (v *view) Keys() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	keys := make([]string, 0, len(v.index))
+	for key := range v.index {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// With implements bridge.Index. It waits while a delta waits for room.
+func (v *view) With(key string, do func(*event.Object)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	do(v.index[key].Object)
+}
+
+// load makes the index what an earlier run knew.
+func (v *view) load(known *Known) {
+	for _, o := range known.Objects {
+		v.index[indexKey(o)] = indexed{o, v.round}
+		v.counters.resize(len(v.index), len(o.JSON))
+	}
+	v.listed.Store(known.Listed)
+	v.snapshot = known.Snapshot
+	v.foreign = known.Position == ""
+	if known.Listed && known.Position != "0" { // 0 is any version: a watch from there tells of no delete
+		v.resume, v.resumes = known.Position, true
+	}
 }
 
 // Bookmark moves the position to a version that the server says was reached.
@@ -178,7 +284,14 @@ func (v *view) set(o *event.Object, like event.Delta) error {
 		known = false
 	}
 	if known && old.Same(o) {
-		v.index[key] = indexed{old.Object, v.round}
+		// Another body for the same state: under other rules, of another API version, or
+		// with other defaults. Lists and watches order the members differently, so equal
+		// lengths are looked into only where there is a reason.
+		if len(old.JSON) != len(o.JSON) || v.foreign && !bytes.Equal(old.JSON, o.JSON) {
+			v.counters.resize(len(v.index), len(o.JSON)-len(old.JSON))
+			v.handler.Restated(o)
+		}
+		v.index[key] = indexed{o, v.round}
 		v.counters.unchanged.Inc()
 		return nil
 	}
@@ -189,6 +302,10 @@ func (v *view) set(o *event.Object, like event.Delta) error {
 	if known {
 		v.counters.resize(len(v.index), -len(old.JSON))
 		d.Type, d.Old = event.Updated, old.Object
+		if d.Snapshot != "" {
+			// An earlier run announced it before its first list was cut short.
+			d.Snapshot, d.Inferred = "", true
+		}
 	}
 	return v.deliver(&d)
 }

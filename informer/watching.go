@@ -17,9 +17,10 @@ import (
 type watching struct {
 	reflector *cache.Reflector
 	view      *view
-	lists     *listWatch
 	log       *slog.Logger
-	onError   func(error) // told why the first list is still awaited
+	resumed   bool        // an earlier run knew the view
+	again     string      // the id of a snapshot that it did not complete
+	onError   func(error) // told why the beginning is still awaited
 }
 
 // healthy is how long a watch must have lasted for the next failure to be the
@@ -34,7 +35,7 @@ func (w *watching) run(ctx context.Context) {
 	pause := firstPause
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := w.reflector.ListAndWatchWithContext(ctx)
+		err := w.attempt(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -42,7 +43,7 @@ func (w *watching) run(ctx context.Context) {
 			// The watch can not go on from where it was; kbridge_lists_total says why.
 		default:
 			complaint.warn("list and watch failed, trying again", err)
-			if !w.view.listed {
+			if !w.view.begun {
 				w.onError(err)
 			}
 		}
@@ -56,6 +57,14 @@ func (w *watching) run(ctx context.Context) {
 		pause.sleep(ctx)
 		pause = pause.next(pauseLimit)
 	}
+}
+
+// attempt lists and watches once. What it has opened ends with it: the Reflector does
+// not stop a watch whose initial events its store has refused.
+func (w *watching) attempt(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	return w.reflector.ListAndWatchWithContext(ctx)
 }
 
 // pause is the time between two attempts. It doubles up to a limit.

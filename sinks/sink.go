@@ -40,11 +40,23 @@ type Sink interface {
 // permissions change.
 var ErrPermanent = errors.New("permanent")
 
+// ErrTooLarge is wrapped, beside ErrPermanent, by the error of an event that is
+// larger than the broker takes: without its body it may pass.
+var ErrTooLarge = errors.New("too large")
+
 // Permanent marks err as one that no retry can mend.
-func Permanent(err error) error { return &permanentError{err} }
+func Permanent(err error) error { return &permanentError{err: err} }
 
-type permanentError struct{ err error }
+// TooLarge marks err as one that no retry of an event of this size can mend.
+func TooLarge(err error) error { return &permanentError{err: err, large: true} }
 
-func (e *permanentError) Error() string        { return e.err.Error() }
-func (e *permanentError) Unwrap() error        { return e.err }
-func (e *permanentError) Is(target error) bool { return target == ErrPermanent }
+type permanentError struct {
+	err   error
+	large bool
+}
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+func (e *permanentError) Is(target error) bool {
+	return target == ErrPermanent || e.large && target == ErrTooLarge
+}

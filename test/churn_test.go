@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -44,6 +45,14 @@ type change struct {
 	at                       time.Time // when the API server had answered
 }
 
+// id is that of the change's event.
+func (c change) id() string {
+	if c.kind == "deleted" {
+		return c.uid + ".deleted"
+	}
+	return c.uid + "." + c.version
+}
+
 // churn writes configmaps in a namespace until it is stopped, and remembers what
 // the API server confirmed. Deletes of an object carry no version of their own.
 type churn struct {
@@ -69,7 +78,11 @@ func startChurn(t *testing.T, cluster *testcluster.Cluster, namespace string, wo
 	for w := range workers {
 		c.written.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				c.life(ctx, fmt.Sprintf("w%d-%d", w, i), i%3 != 0)
+				name := fmt.Sprintf("w%d-%d", w, i)
+				if i%3 == 1 {
+					name = fmt.Sprintf("w%d-again", w) // each time another object of that name
+				}
+				c.life(ctx, name, i%3 != 0)
 			}
 		})
 	}
@@ -84,6 +97,18 @@ func (c *churn) end() []change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.changes)
+}
+
+// goesOn waits until n more changes are confirmed.
+func (c *churn) goesOn(t *testing.T, n int) {
+	t.Helper()
+	goal := c.count() + n
+	eventually(t, "the churn goes on", func() error {
+		if n := c.count(); n < goal {
+			return fmt.Errorf("%d of %d", n, goal)
+		}
+		return nil
+	})
 }
 
 func (c *churn) count() int {
@@ -101,7 +126,7 @@ func (c *churn) note(kind string, o *unstructured.Unstructured, version string) 
 // life is one object's. While the API server is away a write is tried again; whether
 // the lost one was stored the next read tells.
 func (c *churn) life(ctx context.Context, name string, deleted bool) {
-	made, ok := c.until(ctx, func() (*unstructured.Unstructured, error) {
+	made, ok := c.until(ctx, func(ctx context.Context) (*unstructured.Unstructured, error) {
 		o, err := c.client.Create(ctx, object("v1", "ConfigMap", c.namespace, name, map[string]any{"data": map[string]any{"step": "0", "payload": c.payload}}), metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return c.client.Get(ctx, name, metav1.GetOptions{})
@@ -114,7 +139,7 @@ func (c *churn) life(ctx context.Context, name string, deleted bool) {
 	c.note("added", made, made.GetResourceVersion())
 	for step := 1; step <= 3; step++ {
 		patch := fmt.Appendf(nil, `{"data":{"step":"%d"}}`, step)
-		o, ok := c.until(ctx, func() (*unstructured.Unstructured, error) {
+		o, ok := c.until(ctx, func(ctx context.Context) (*unstructured.Unstructured, error) {
 			return c.client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		})
 		if !ok {
@@ -125,7 +150,7 @@ func (c *churn) life(ctx context.Context, name string, deleted bool) {
 	if !deleted {
 		return
 	}
-	if _, ok := c.until(ctx, func() (*unstructured.Unstructured, error) {
+	if _, ok := c.until(ctx, func(ctx context.Context) (*unstructured.Unstructured, error) {
 		err := c.client.Delete(ctx, name, metav1.DeleteOptions{})
 		if apierrors.IsNotFound(err) {
 			err = nil
@@ -137,9 +162,13 @@ func (c *churn) life(ctx context.Context, name string, deleted bool) {
 }
 
 // until tries again until the API server answers or ctx ends.
-func (c *churn) until(ctx context.Context, do func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, bool) {
+func (c *churn) until(ctx context.Context, do func(ctx context.Context) (*unstructured.Unstructured, error)) (*unstructured.Unstructured, bool) {
 	for {
-		o, err := do()
+		// A request is not cut short: the API server could still carry it out, after the
+		// churn has ended and its result was looked at.
+		request, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		o, err := do(request)
+		cancel()
 		if err == nil {
 			return o, true
 		}
@@ -164,7 +193,10 @@ func replay(t *testing.T, events []cloudEvent) state {
 	seen := map[string]int{}
 	gone := map[string]bool{}
 	for i, e := range events {
-		key := e.Resource + " " + e.Namespace + "/" + e.Name
+		if e.marker() {
+			continue
+		}
+		key := e.object()
 		id := e.Source + "/" + e.ID
 		if first, ok := seen[id]; ok {
 			t.Errorf("event %d repeats event %d: %s", i, first, id)
@@ -186,6 +218,10 @@ func replay(t *testing.T, events []cloudEvent) state {
 			if known && !newer(e.ResourceVersion, old[1]) {
 				t.Errorf("event %d updates %s to version %s after %s", i, key, e.ResourceVersion, old[1])
 			}
+		case "synced":
+			if !known || old != [2]string{e.UID, e.ResourceVersion} {
+				t.Errorf("event %d says again %s as %s of uid %s, but the consumer has %v", i, key, e.ResourceVersion, e.UID, old)
+			}
 		case "deleted":
 			if !known || old[0] != e.UID {
 				t.Errorf("event %d deletes %s of uid %s, but the consumer has %v", i, key, e.UID, old)
@@ -204,6 +240,78 @@ func replay(t *testing.T, events []cloudEvent) state {
 		s[key] = [2]string{e.UID, e.ResourceVersion}
 	}
 	return s
+}
+
+// snapshotSeen is a snapshot that was completed.
+type snapshotSeen struct {
+	id, namespace string
+	count         int
+}
+
+// snapshotsOf returns the snapshots that were completed, in the order of their ends,
+// and reports what is wrong with them: events outside of the markers, an object
+// twice, another number than was told, two at a time.
+func snapshotsOf(t *testing.T, events []cloudEvent) []snapshotSeen {
+	t.Helper()
+	var whole []snapshotSeen
+	open := map[string]map[string]bool{} // by id: the objects
+	ended := map[string]bool{}
+	for i, e := range events {
+		said, begun := open[e.Snapshot]
+		switch {
+		case e.Snapshot == "":
+		case e.Type == "dev.kbridge.snapshot.started":
+			// One that a crash cut short may say again that it begins.
+			if ended[e.Snapshot] {
+				t.Errorf("event %d: snapshot %s begins again after its end", i, e.Snapshot)
+			}
+			if !begun {
+				open[e.Snapshot] = map[string]bool{}
+			}
+		case !begun:
+			t.Errorf("event %d: %s of snapshot %s, which is not under way", i, e.Type, e.Snapshot)
+		case e.Type == "dev.kbridge.snapshot.completed":
+			var data struct{ Count int }
+			if err := json.Unmarshal(e.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+			if data.Count != len(said) {
+				t.Errorf("event %d: snapshot %s is completed with the count %d, and %d objects were said", i, e.Snapshot, data.Count, len(said))
+			}
+			whole = append(whole, snapshotSeen{e.Snapshot, e.Namespace, data.Count})
+			ended[e.Snapshot] = true
+			delete(open, e.Snapshot)
+		default:
+			if said[e.object()] {
+				t.Errorf("event %d: snapshot %s has %s twice", i, e.Snapshot, e.object())
+			}
+			said[e.object()] = true
+		}
+	}
+	return whole
+}
+
+// distinct are the events as a consumer sees them that knows ids: each once. It
+// reports an id whose event is not the same each time.
+func distinct(t *testing.T, events []cloudEvent) []cloudEvent {
+	t.Helper()
+	first := map[string]cloudEvent{}
+	var once []cloudEvent
+	for _, e := range events {
+		id := e.Source + "/" + e.ID
+		f, repeated := first[id]
+		if !repeated {
+			first[id] = e
+			once = append(once, e)
+			continue
+		}
+		// A deletion that was found by comparison has the state before as its last one.
+		found := e.short() == "deleted" && f.Inferred != e.Inferred
+		if f.Type != e.Type || !found && !e.marker() && string(f.Data) != string(e.Data) {
+			t.Errorf("%s is once %s %s and once %s %s", id, f.Type, f.Data, e.Type, e.Data)
+		}
+	}
+	return once
 }
 
 // newer compares versions of this API server, which are numbers.
@@ -258,13 +366,12 @@ func everyConfirmedChange(t *testing.T, changes []change, events []cloudEvent) {
 	t.Helper()
 	got := map[string]int{}
 	for _, e := range events {
-		got[e.ID]++
+		if !e.marker() {
+			got[e.ID]++
+		}
 	}
 	for _, c := range changes {
-		id := c.uid + "." + c.version
-		if c.kind == "deleted" {
-			id = c.uid + ".deleted"
-		}
+		id := c.id()
 		if got[id] != 1 {
 			t.Errorf("%s %s came %d times (id %s)", c.name, c.kind, got[id], id)
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,17 +20,29 @@ import (
 	"github.com/kbridge-io/kbridge/internal/testcluster"
 )
 
-// natsSink is a sink that goes to the server's stream KBRIDGE.
+// natsSink is the one sink, which goes to the server's stream KBRIDGE.
 func natsSink(server *natsserver.Server, extra string) string {
+	return "\nsinks:" + natsEntry("live", server, extra, "")
+}
+
+// rawSink is natsSink with a stream that shows what is published again.
+func rawSink(server *natsserver.Server, extra string) string {
+	return "\nsinks:" + natsEntry("live", server, extra, ", duplicates: 100ms")
+}
+
+// natsEntry is one of the sinks.
+func natsEntry(name string, server *natsserver.Server, extra, stream string) string {
 	return fmt.Sprintf(`
-sinks:
-  - name: live
+  - name: %s
     %s
     nats:
       urls: ['%s']
-      stream: {maxBytes: 2GiB}
-`, extra, server.URL())
+      stream: {maxBytes: 2GiB%s}
+`, name, extra, server.URL(), stream)
 }
+
+// stateIn keeps the state in the folder.
+func stateIn(dir string) string { return fmt.Sprintf("\nstate: {file: {dir: '%s'}}\n", dir) }
 
 // configMapsOf selects the configmaps of some namespaces.
 func configMapsOf(namespaces ...string) string {
@@ -131,15 +142,15 @@ resources:
 	var events []cloudEvent
 	eventually(t, "all events are stored", func() error {
 		events = readStream(t, server)
-		if len(events) < len(want) {
-			return fmt.Errorf("%d of %d", len(events), len(want))
+		if n := len(objects(events)); n < len(want) {
+			return fmt.Errorf("%d of %d", n, len(want))
 		}
 		return nil
 	})
 	p.stop()
 	events = readStream(t, server)
 	perObject := map[string][]string{}
-	for _, e := range events {
+	for _, e := range objects(events) {
 		version := e.ResourceVersion
 		if e.short() == "deleted" || strings.Contains(string(e.Data), "deletionTimestamp") {
 			version = "" // the deletion's own, which no GET can tell
@@ -150,7 +161,7 @@ resources:
 	for _, k := range kinds {
 		got = append(got, perObject[k.subject]...)
 	}
-	if len(events) != len(want) || !slices.Equal(got, want) {
+	if len(objects(events)) != len(want) || !slices.Equal(got, want) {
 		t.Errorf("%d events\n got %q\nwant %q", len(events), got, want)
 	}
 	replay(t, events)
@@ -194,7 +205,7 @@ func compareBody(t *testing.T, e cloudEvent, body *unstructured.Unstructured) {
 }
 
 func TestFiveThousandObjectsThatAreThereAtTheStartArriveOnceEach(t *testing.T) {
-	const objects = 5000
+	const count = 5000
 	cluster := testcluster.Shared(t)
 	server := natsserver.New(t, "")
 	ns := cluster.CreateNamespace(t)
@@ -202,7 +213,7 @@ func TestFiveThousandObjectsThatAreThereAtTheStartArriveOnceEach(t *testing.T) {
 	var writers sync.WaitGroup
 	for w := range 8 {
 		writers.Go(func() {
-			for i := w; i < objects; i += 8 {
+			for i := w; i < count; i += 8 {
 				if _, err := in.Create(t.Context(), object("v1", "ConfigMap", ns, fmt.Sprintf("c%04d", i), map[string]any{"data": map[string]any{"i": fmt.Sprint(i)}}), metav1.CreateOptions{}); err != nil {
 					t.Errorf("create: %v", err)
 					return
@@ -214,19 +225,19 @@ func TestFiveThousandObjectsThatAreThereAtTheStartArriveOnceEach(t *testing.T) {
 	p := start(t, cluster, configMapsOf(ns)+natsSink(server, ""))
 	p.ready()
 	eventually(t, "all are acknowledged", func() error {
-		if n := p.metric("kbridge_published_total"); n < objects {
-			return fmt.Errorf("%v of %d", n, objects)
+		if n := p.metric("kbridge_published_total", `type="added"`); n < count {
+			return fmt.Errorf("%v of %d", n, count)
 		}
 		return nil
 	})
 	p.stop()
 	events := readStream(t, server)
-	if len(events) != objects {
-		t.Errorf("%d events, want %d", len(events), objects)
+	if taken := snapshotsOf(t, events); len(taken) != 1 || taken[0].count != count || len(objects(events)) != count {
+		t.Errorf("%d events and snapshots %v, want one of %d objects", len(events), taken, count)
 	}
-	for _, e := range events {
-		if e.short() != "added" || e.Snapshot == "" || e.Snapshot != events[0].Snapshot {
-			t.Fatalf("%s %s with snapshot %q: want added, and the snapshot of the first list %q", e.Name, e.Type, e.Snapshot, events[0].Snapshot)
+	for _, e := range objects(events) {
+		if e.short() != "added" || e.Snapshot == "" {
+			t.Fatalf("%s %s with snapshot %q: want added, and the snapshot of the first list", e.Name, e.Type, e.Snapshot)
 		}
 	}
 	if err := difference(replay(t, events), serverState(t, cluster.Dynamic(t), configMaps, ns)); err != nil {
@@ -243,13 +254,7 @@ func TestAnAPIServerThatIsKilledAndRestartedLosesAndRepeatsNothing(t *testing.T)
 	c := startChurn(t, cluster, ns, 4, "x")
 	var kills []time.Time
 	for range 3 {
-		goal := c.count() + 200
-		eventually(t, "the churn goes on", func() error {
-			if n := c.count(); n < goal {
-				return fmt.Errorf("%d of %d", n, goal)
-			}
-			return nil
-		})
+		c.goesOn(t, 200)
 		kills = append(kills, time.Now())
 		cluster.APIServer.Kill()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -258,13 +263,7 @@ func TestAnAPIServerThatIsKilledAndRestartedLosesAndRepeatsNothing(t *testing.T)
 		}
 		cancel()
 	}
-	goal := c.count() + 100
-	eventually(t, "the churn goes on", func() error {
-		if n := c.count(); n < goal {
-			return fmt.Errorf("%d of %d", n, goal)
-		}
-		return nil
-	})
+	c.goesOn(t, 100)
 	changes := c.end()
 	want := serverState(t, cluster.Dynamic(t), configMaps, ns)
 	eventually(t, "the consumer's state is the API server's", func() error {
@@ -323,8 +322,8 @@ func TestAnAPIServerThatIsKilledAndRestartedLosesAndRepeatsNothing(t *testing.T)
 // fold is replay without its checks, for polling.
 func fold(events []cloudEvent) state {
 	s := state{}
-	for _, e := range events {
-		key := e.Resource + " " + e.Namespace + "/" + e.Name
+	for _, e := range objects(events) {
+		key := e.object()
 		if e.short() == "deleted" {
 			delete(s, key)
 		} else {
@@ -342,21 +341,9 @@ func TestANATSServerThatIsKilledUnderLoadLosesNothing(t *testing.T) {
 	p.ready()
 	c := startChurn(t, cluster, ns, 8, "x")
 	for range 5 {
-		goal := c.count() + 200
-		eventually(t, "the churn goes on", func() error {
-			if n := c.count(); n < goal {
-				return fmt.Errorf("%d of %d", n, goal)
-			}
-			return nil
-		})
+		c.goesOn(t, 200)
 		server.Kill()
-		goal = c.count() + 50 // goes on while the broker is away
-		eventually(t, "the churn goes on without the broker", func() error {
-			if n := c.count(); n < goal {
-				return fmt.Errorf("%d of %d", n, goal)
-			}
-			return nil
-		})
+		c.goesOn(t, 50)
 		server.Start()
 	}
 	changes := c.end()
@@ -377,13 +364,7 @@ func TestSIGTERMUnderLoadLosesNothingThatWasRead(t *testing.T) {
 	c := startChurn(t, cluster, ns, 8, "x")
 	p := start(t, cluster, configMapsOf(ns)+natsSink(server, ""))
 	p.ready()
-	goal := c.count() + 1000
-	eventually(t, "the churn goes on", func() error {
-		if n := c.count(); n < goal {
-			return fmt.Errorf("%d of %d", n, goal)
-		}
-		return nil
-	})
+	c.goesOn(t, 1000)
 	// The broker stands still for a moment, so that much is under way at the signal.
 	server.Pause()
 	eventually(t, "events are under way", func() error {
@@ -392,7 +373,6 @@ func TestSIGTERMUnderLoadLosesNothingThatWasRead(t *testing.T) {
 		}
 		return nil
 	})
-	p.child.Signal(syscall.SIGTERM)
 	time.AfterFunc(time.Second, server.Resume)
 	p.stop()
 	changes := c.end()
@@ -443,13 +423,7 @@ func TestAMinuteWithoutTheBrokerKeepsMemoryBounded(t *testing.T) {
 	p := start(t, cluster, configMapsOf(ns)+natsSink(server, "window: {bytes: 16MiB}"))
 	p.ready()
 	c := startChurn(t, cluster, ns, 8, strings.Repeat("payload ", 2500)) // 20 KB
-	goal := c.count() + 300
-	eventually(t, "the churn goes on", func() error {
-		if n := c.count(); n < goal {
-			return fmt.Errorf("%d of %d", n, goal)
-		}
-		return nil
-	})
+	c.goesOn(t, 300)
 	before := p.anonymousMemory()
 	server.Kill()
 	peak, full := int64(0), false
@@ -462,7 +436,7 @@ func TestAMinuteWithoutTheBrokerKeepsMemoryBounded(t *testing.T) {
 		}
 	}
 	if !full {
-		t.Fatalf("the window was never full: %d changes were too few for this test to show anything", c.count()-goal)
+		t.Fatalf("the window was never full: %d changes were too few for this test to show anything", c.count())
 	}
 	// The index grows with the objects that the churn leaves: that is not the outage's.
 	index := int64(p.metric("kbridge_index_bytes"))

@@ -3,7 +3,6 @@
 package test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -15,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -91,37 +91,80 @@ func kbridgeBinary(t *testing.T) string {
 	return binary.path
 }
 
-// process is a running kbridge.
+// process is a kbridge with its configuration and its folder. It can end and be
+// started again.
 type process struct {
-	t       *testing.T
-	child   *child.Process
-	address string
-	logs    *syncBuffer
+	t             *testing.T
+	child         *child.Process
+	kubeconfig    string
+	configuration string
+	dir           string
+	wrap          []string // a command that runs kbridge, or nothing
+	address       string
+	logs          *syncBuffer
 }
 
 // start runs kbridge with the configuration, to which it adds the HTTP server.
 func start(t *testing.T, cluster *testcluster.Cluster, configuration string) *process {
 	t.Helper()
-	dir := t.TempDir()
-	p := &process{t: t, address: freeAddress(t), logs: &syncBuffer{}}
-	file := filepath.Join(dir, "kbridge.yaml")
-	configuration += "\nserver: {address: '" + p.address + "'}\n"
-	if err := os.WriteFile(file, []byte(configuration), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(kbridgeBinary(t), "run", "--config", file, "--kubeconfig", cluster.Kubeconfig(), "--data-dir", dir)
-	cmd.Stderr, cmd.Stdout = p.logs, p.logs
-	var err error
-	if p.child, err = child.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	p := prepare(t, cluster.Kubeconfig(), configuration)
+	p.again()
+	return p
+}
+
+// prepare is start without the start.
+func prepare(t *testing.T, kubeconfig, configuration string) *process {
+	t.Helper()
+	p := &process{t: t, kubeconfig: kubeconfig, configuration: configuration, dir: t.TempDir(), logs: &syncBuffer{}}
 	t.Cleanup(func() {
-		p.child.Kill()
+		p.kill()
 		if t.Failed() {
 			t.Logf("kbridge's log:\n%s", tail(p.logs.String(), 60))
 		}
 	})
 	return p
+}
+
+// again starts kbridge, in the same folder as before.
+func (p *process) again() {
+	p.t.Helper()
+	p.address = freeAddress(p.t)
+	file := filepath.Join(p.dir, "kbridge.yaml")
+	if err := os.WriteFile(file, []byte(p.configuration+"\nserver: {address: '"+p.address+"'}\n"), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	args := append(slices.Clone(p.wrap), kbridgeBinary(p.t), "run", "--config", file, "--kubeconfig", p.kubeconfig, "--data-dir", p.dir)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stderr, cmd.Stdout = p.logs, p.logs
+	var err error
+	if p.child, err = child.Start(cmd); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// kill ends kbridge as kill -9 does, if it runs.
+func (p *process) kill() {
+	if p.child != nil {
+		p.child.Kill()
+	}
+}
+
+// exitCode waits until kbridge ends by itself.
+func (p *process) exitCode() int {
+	p.t.Helper()
+	select {
+	case <-p.child.Done():
+	case <-time.After(patience):
+		p.t.Fatalf("kbridge does not end\n%s", tail(p.logs.String(), 30))
+	}
+	var exit *exec.ExitError
+	if err := p.child.Wait(); err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	if exit == nil {
+		return 0
+	}
+	return exit.ExitCode()
 }
 
 // ready waits for /readyz.
@@ -175,26 +218,56 @@ func (p *process) get(path string) (string, error) {
 // Each request has its own connection, so that none is left when a test ends.
 var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 
-// metric sums the samples of a metric.
-func (p *process) metric(name string) float64 {
+// metric sums the samples of a metric that have all these labels, each written as
+// name="value".
+func (p *process) metric(name string, labels ...string) float64 {
 	p.t.Helper()
-	body, err := p.get("/metrics")
+	sum, err := p.tryMetric(name, labels...)
 	if err != nil {
 		p.t.Fatalf("metrics: %v", err)
 	}
+	return sum
+}
+
+// tryMetric is metric for a kbridge that may not answer.
+func (p *process) tryMetric(name string, labels ...string) (float64, error) {
+	body, err := p.get("/metrics")
+	if err != nil {
+		return 0, err
+	}
 	sum := 0.0
-	for lines := bufio.NewScanner(strings.NewReader(body)); lines.Scan(); {
-		sample, value, _ := strings.Cut(lines.Text(), " ")
+	for line := range strings.Lines(body) {
+		sample, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if sample != name && !strings.HasPrefix(sample, name+"{") {
+			continue
+		}
+		if slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(sample, l) }) {
 			continue
 		}
 		f, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			p.t.Fatalf("metrics: %s: %v", lines.Text(), err)
+			return 0, fmt.Errorf("%s: %w", line, err)
 		}
 		sum += f
 	}
-	return sum
+	return sum, nil
+}
+
+// stored waits until the state has not been written for a while: what was dealt with
+// is in it.
+func (p *process) stored() {
+	p.t.Helper()
+	last, since := -1.0, time.Now()
+	eventually(p.t, "the state is stored", func() error {
+		commits := p.metric("kbridge_state_commits_total")
+		if commits != last {
+			last, since = commits, time.Now()
+		}
+		if quiet := time.Since(since); quiet < 2500*time.Millisecond {
+			return fmt.Errorf("it was written %s ago", quiet)
+		}
+		return nil
+	})
 }
 
 // anonymousMemory is the process's RssAnon in bytes: what it holds itself, without
@@ -237,10 +310,22 @@ type cloudEvent struct {
 
 	natsSubject string
 	msgID       string
+	stored      time.Time // when the stream took it
 }
 
 // short is the event's type without its prefix.
 func (e cloudEvent) short() string { return strings.TrimPrefix(e.Type, "dev.kbridge.object.") }
+
+// marker says that the event stands at the begin or the end of a snapshot.
+func (e cloudEvent) marker() bool { return strings.HasPrefix(e.Type, "dev.kbridge.snapshot.") }
+
+// object names the event's object.
+func (e cloudEvent) object() string { return e.Resource + " " + e.Namespace + "/" + e.Name }
+
+// objects are the events that are no markers.
+func objects(events []cloudEvent) []cloudEvent {
+	return slices.DeleteFunc(slices.Clone(events), cloudEvent.marker)
+}
 
 // readStream returns all that the server's stream holds, in order.
 func readStream(t *testing.T, server *natsserver.Server) []cloudEvent {
@@ -268,9 +353,10 @@ func readStream(t *testing.T, server *natsserver.Server) []cloudEvent {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = s.DeleteConsumer(ctx, consumer.CachedInfo().Name) }() // or it stays for minutes
 	events := make([]cloudEvent, 0, info.State.Msgs)
 	for uint64(len(events)) < info.State.Msgs {
-		batch, err := consumer.Fetch(500, jetstream.FetchMaxWait(2*time.Second))
+		batch, err := consumer.Fetch(min(500, int(info.State.Msgs)-len(events)), jetstream.FetchMaxWait(2*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,6 +366,9 @@ func readStream(t *testing.T, server *natsserver.Server) []cloudEvent {
 				t.Fatalf("a message is no structured event: %v: %s", err, m.Data())
 			}
 			e.natsSubject, e.msgID = m.Subject(), m.Headers().Get("Nats-Msg-Id")
+			if meta, err := m.Metadata(); err == nil {
+				e.stored = meta.Timestamp
+			}
 			events = append(events, e)
 		}
 		if ctx.Err() != nil {

@@ -62,6 +62,9 @@ func describe(w io.Writer, file string, cfg *config.Config) error {
 		}
 		fmt.Fprintf(&b, " -> %s\n", strings.Join(to, ", "))
 	}
+	for _, warning := range cfg.Warnings() {
+		fmt.Fprintf(&b, "  warning: %s\n", warning)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

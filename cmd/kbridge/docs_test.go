@@ -80,3 +80,31 @@ func TestTheCommandsAndFlagsInTheDocsExist(t *testing.T) {
 		}
 	}
 }
+
+func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
+	var source bytes.Buffer
+	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		source.Write(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guarantees := read(t, "docs/GUARANTEES.md")
+	named := matches(guarantees, "`((?:Test|Fuzz)[A-Za-z0-9]+)`")
+	for _, name := range named {
+		if !strings.Contains(source.String(), "func "+name+"(") {
+			t.Errorf("docs/GUARANTEES.md names %s, which is no test", name)
+		}
+	}
+	for _, promise := range regexp.MustCompile(`(?m)^## \d`).Split(guarantees, -1)[1:] {
+		if len(matches(promise, "`((?:Test|Fuzz)[A-Za-z0-9]+)`")) == 0 {
+			title, _, _ := strings.Cut(promise, "\n")
+			t.Errorf("the promise %q names no test", title)
+		}
+	}
+}

@@ -58,7 +58,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kbridge",
 		Short:         "Turns a Kubernetes cluster into a stream of CloudEvents",
-		Long:          "kbridge watches the resources that its configuration selects and publishes every change\nas a CloudEvent to NATS JetStream.",
+		Long:          "kbridge watches the resources that its configuration selects and publishes every change\nas a CloudEvent to NATS JetStream or Kafka.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/kbridge-io/kbridge/bridge"
@@ -20,6 +21,7 @@ import (
 	"github.com/kbridge-io/kbridge/informer"
 	"github.com/kbridge-io/kbridge/internal/embedded"
 	"github.com/kbridge-io/kbridge/internal/monitor"
+	"github.com/kbridge-io/kbridge/state"
 )
 
 // runOptions are the flags of `kbridge run`.
@@ -29,9 +31,11 @@ type runOptions struct {
 	kubeContext string
 	embedded    bool
 	dataDir     string
-	grace       time.Duration
-	logFormat   string
-	logLevel    slog.Level
+	// dataDirGiven says that the command line names it.
+	dataDirGiven bool
+	grace        time.Duration
+	logFormat    string
+	logLevel     slog.Level
 }
 
 // The embedded server's limits, in bytes: its stream forgets the oldest events
@@ -61,6 +65,7 @@ shows the events.`,
 			if err != nil {
 				return err
 			}
+			o.dataDirGiven = cmd.Flags().Changed("data-dir")
 			return run(cmd.Context(), cfg, o, stdout, log)
 		},
 	}
@@ -68,7 +73,7 @@ shows the events.`,
 	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig file (default: as kubectl finds it)")
 	cmd.Flags().StringVar(&o.kubeContext, "context", "", "the kubeconfig's context")
 	cmd.Flags().BoolVar(&o.embedded, "embedded", false, "publish to an in-process nats-server, and to no other sink")
-	cmd.Flags().StringVar(&o.dataDir, "data-dir", defaultDataDir(), "where the embedded server and the dead letters are kept")
+	cmd.Flags().StringVar(&o.dataDir, "data-dir", defaultDataDir(), "where the embedded server and the dead letters are kept, unless there is state: then it is beside that")
 	cmd.Flags().DurationVar(&o.grace, "grace-period", 25*time.Second, "how long a stop may take: what was read is published before it ends")
 	cmd.Flags().StringVar(&o.logFormat, "log-format", "text", "text or json")
 	cmd.Flags().TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
@@ -105,6 +110,9 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	}
 	defer client.Close()
 
+	if cfg.State != nil && !o.dataDirGiven {
+		o.dataDir = cfg.State.File.Dir // the embedded server and the dead letters are beside the state
+	}
 	entries := cfg.Sinks
 	if o.embedded || len(entries) == 0 {
 		broker, err := embedded.Start(embedded.Options{Dir: filepath.Join(o.dataDir, "embedded"), MaxBytes: embeddedStore, Log: log})
@@ -119,7 +127,7 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerBuild(reg)
-	d := &daemon{log: log, grace: o.grace, laneMetrics: bridge.NewMetrics(reg), informerMetrics: informer.NewMetrics(reg)}
+	d := newDaemon(adaptersOf(o.dataDir, out, log), o.grace, reg, log)
 
 	if cfg.Server.Address != "" {
 		server, err := monitor.Start(cfg.Server.Address, reg, d.problems, log)
@@ -133,37 +141,51 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 			err = errors.Join(err, server.Close(closing))
 		}()
 	}
-	return d.run(ctx, client, cfg, entries, o.dataDir, out)
+	return d.run(ctx, client, cfg, entries)
 }
 
 // daemon holds the parts that run. Its order of ending is fixed: the watches stop,
 // the lanes drain, the sinks close, all within the grace period.
 type daemon struct {
+	outside         adapters
 	log             *slog.Logger
 	grace           time.Duration
+	reg             prometheus.Registerer
 	laneMetrics     *bridge.Metrics
 	informerMetrics *informer.Metrics
 
-	mu        sync.Mutex // guards what /readyz reads while it is built
-	cluster   error      // why the cluster's identity is not known yet
+	mu        sync.Mutex     // guards what /readyz reads while it is built
+	cluster   error          // why the cluster's identity is not known yet
+	keeper    *bridge.Keeper // nil: there is no state
 	outputs   []*output
 	informers []*informer.Informer
 }
 
-func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.Config, entries []config.Sink, dataDir string, out io.Writer) (err error) {
+func newDaemon(outside adapters, grace time.Duration, reg prometheus.Registerer, log *slog.Logger) *daemon {
+	return &daemon{outside: outside, log: log, grace: grace, reg: reg, laneMetrics: bridge.NewMetrics(reg), informerMetrics: informer.NewMetrics(reg)}
+}
+
+func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.Config, entries []config.Sink) (err error) {
 	// The sinks' context outlives ctx: what was read is still published.
 	publishing, stopPublishing := context.WithCancel(context.Background())
 	defer stopPublishing()
 	reading, stopReading := context.WithCancelCause(ctx)
 	defer stopReading(nil)
 
+	var store state.Store
+	if cfg.State != nil {
+		if store, err = d.outside.state(*cfg.State); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, store.Close()) }()
+	}
 	var lanes, watches sync.WaitGroup
 	defer func() {
 		stopReading(nil)
 		err = errors.Join(err, d.stop(stopPublishing, &watches, &lanes))
 	}()
 	for _, entry := range entries {
-		output, err := newOutput(publishing, entry, dataDir, out, d.laneMetrics, d.log)
+		output, err := newOutput(publishing, d.outside, entry, d.laneMetrics, d.log)
 		if err != nil {
 			return err
 		}
@@ -186,15 +208,36 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 		}
 	}
 
+	uid, err := d.awaitCluster(reading, client, cfg.Cluster != "")
+	if err != nil {
+		return nil // stopped while waiting
+	}
+	client.Expect(uid, func(err error) { stopReading(err) })
 	cluster := cfg.Cluster
 	if cluster == "" {
-		if cluster, err = d.awaitCluster(reading, client); err != nil {
-			return nil // stopped while waiting
+		cluster = uid
+	}
+	if store != nil {
+		if err := store.Retain(storedParts(cfg, entries)); err != nil {
+			return err
 		}
+		keeper := bridge.NewKeeper(store, uid, d.reg, d.log)
+		d.mu.Lock()
+		d.keeper = keeper
+		d.mu.Unlock()
+		// It ends with the lanes: what they bring in while they drain is stored.
+		lanes.Go(func() {
+			if err := keeper.Run(publishing); err != nil {
+				stopReading(err)
+			}
+		})
+	}
+	for _, warning := range cfg.Warnings() {
+		d.log.Warn("configuration: " + warning)
 	}
 	d.log.Info("watching", "server", client.Host(), "cluster", cluster, "resources", len(cfg.Resources), "sinks", len(entries))
 	for _, r := range cfg.Resources {
-		i, err := newInformer(client, cluster, r, d.outputs, publishing, d.informerMetrics, d.log)
+		i, err := newInformer(client, cluster, r, d.outputs, d.keeper, publishing, d.informerMetrics, d.log)
 		if err != nil {
 			return err
 		}
@@ -229,11 +272,14 @@ func (d *daemon) stop(stopPublishing func(), watches, lanes *sync.WaitGroup) err
 	errs := make([]error, 2*len(d.outputs))
 	var draining sync.WaitGroup
 	for i, o := range d.outputs {
-		draining.Go(func() { errs[i] = o.drain(ctx) })
+		draining.Go(func() { errs[i] = o.drain(ctx, d.keeper != nil) })
 	}
 	draining.Wait()
 	stopPublishing()
 	lanes.Wait()
+	if d.keeper != nil {
+		errs = d.keep(errs)
+	}
 	// Nothing is under way that is worth waiting for.
 	closing, cancelClosing := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancelClosing()
@@ -249,8 +295,22 @@ func (d *daemon) stop(stopPublishing func(), watches, lanes *sync.WaitGroup) err
 	return err
 }
 
-// awaitCluster asks for the cluster's identity, however long the answer takes.
-func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client) (string, error) {
+// keep stores the last of the state. What the lanes had left is in it, or will come
+// again from the API server: it is told, and is no error.
+func (d *daemon) keep(errs []error) []error {
+	for i, err := range errs {
+		var left *bridge.LeftError
+		if errors.As(err, &left) {
+			d.log.Warn("not all that was read is delivered: the next start goes on with it", "sink", left.Sink, "events", left.Events, "objects", left.Behind, "cause", left.Cause)
+			errs[i] = nil
+		}
+	}
+	return append(errs, d.keeper.Store())
+}
+
+// awaitCluster asks for the cluster's identity, however long the answer takes. Where
+// it is optional, and not allowed to be known, it is empty.
+func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client, optional bool) (string, error) {
 	logged := ""
 	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
 		uid, err := client.ClusterUID(ctx)
@@ -259,6 +319,13 @@ func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client) (str
 		d.mu.Unlock()
 		if err == nil {
 			return uid, nil
+		}
+		if optional && apierrors.IsForbidden(err) {
+			d.mu.Lock()
+			d.cluster = nil
+			d.mu.Unlock()
+			d.log.Warn("kbridge may not get the namespace kube-system: another cluster behind the same address will not be noticed", "err", err)
+			return "", nil
 		}
 		if text := err.Error(); text != logged && ctx.Err() == nil {
 			logged = text
@@ -282,6 +349,11 @@ func (d *daemon) problems() []error {
 	}
 	for _, o := range d.outputs {
 		problems = append(problems, o.problems()...)
+	}
+	if d.keeper != nil {
+		if err := d.keeper.Err(); err != nil {
+			problems = append(problems, err)
+		}
 	}
 	if len(d.informers) == 0 {
 		problems = append(problems, errors.New("starting"))

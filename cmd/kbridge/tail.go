@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,12 +26,14 @@ type tailOptions struct {
 	config  string
 	sink    string
 	dataDir string
-	output  string
-	filter  string
-	since   string
-	all     bool
-	count   int
-	color   string
+	// dataDirGiven says that the command line names it.
+	dataDirGiven bool
+	output       string
+	filter       string
+	since        string
+	all          bool
+	count        int
+	color        string
 }
 
 func tailCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -37,30 +41,46 @@ func tailCommand(stdout, stderr io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Shows the events that were published, as they come",
-		Long: `Shows the events of a NATS sink's stream, one line each, as they come: time, type,
-resource, namespace/name, resourceVersion, and what an update changed.
+		Long: `Shows the events of a NATS or Kafka sink, one line each, as they come: time, type,
+resource, namespace/name, resourceVersion, and what an update changed. Where a
+snapshot begins and ends there is a line too.
 
-It reads the stream of the configuration's NATS sink, with that sink's credentials.
-Without --config, or where the configuration has no sink, it reads from the
-embedded server of the kbridge that runs with the same --data-dir. It waits for a
-server or a stream that is not there yet, and goes on after a lost connection.
+It reads the stream of the configuration's NATS sink, or the topics of its Kafka
+sink, with that sink's credentials. Without --config, or where the configuration has
+no sink, it reads from the embedded server of the kbridge that runs with the same
+--data-dir or, if the configuration has state, beside that state. It waits for a
+server, a stream or a topic that is not there yet, and goes on after a lost
+connection.
+
+Of Kafka it reads all topics that the sink's template can have made, also those that
+come up later, and joins no consumer group. Events of one object come in their order,
+others roughly by their time.
 
 An update is compared with the state of the object that was shown before it, or
 with the event's oldObject ('data: change'). Values in Secrets are never shown in
 lines; -o json shows what is in the event.
 
---filter takes a NATS subject: '*' stands for one token, '>' for the rest. With the
-default subjects, k8s.CLUSTER.GROUP.RESOURCE.NAMESPACE.NAME, in which the core group
+With a NATS sink --filter takes a subject: '*' stands for one token, '>' for the
+rest. With the default subjects, k8s.CLUSTER.GROUP.RESOURCE.NAMESPACE.NAME, in which the core group
 is 'core', no namespace is '_', and a dot inside a name is %2E:
 
   k8s.*.core.pods.>                     all pods
   k8s.*.*.*.shop.>                      everything in the namespace shop
-  k8s.*.apps.deployments.shop.checkout  one deployment`,
+  k8s.*.apps.deployments.shop.checkout  one deployment
+
+With a Kafka sink --filter takes a pattern of whole topics: '*' stands for any text,
+dots too, '?' for one character, '[ab]' for one of these. With the default topics,
+k8s.GROUP.RESOURCE:
+
+  k8s.core.*                            everything in the core group
+  k8s.*.deployments                     all deployments`,
 		Example: `  kbridge tail
   kbridge tail --config kbridge.yaml --sink live --since 10m
+  kbridge tail --config kbridge.yaml --sink audit --filter 'k8s.core.*'
   kbridge tail --filter 'k8s.*.core.pods.>' -o json | jq .data.status.phase`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.dataDirGiven = cmd.Flags().Changed("data-dir")
 			read, err := o.reading(time.Now())
 			if err != nil {
 				return err
@@ -72,12 +92,12 @@ is 'core', no namespace is '_', and a dot inside a name is %2E:
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "the configuration file (default: the embedded server)")
-	f.StringVar(&o.sink, "sink", "", "the NATS sink to read from (default: the only one); "+embeddedSink+" is the embedded server")
-	f.StringVar(&o.dataDir, "data-dir", defaultDataDir(), "the data-dir of the kbridge that runs the embedded server")
+	f.StringVar(&o.sink, "sink", "", "the NATS or Kafka sink to read from (default: the only one); "+embeddedSink+" is the embedded server")
+	f.StringVar(&o.dataDir, "data-dir", defaultDataDir(), "the data-dir of the kbridge that runs the embedded server, unless the configuration has state: then it is beside that")
 	f.StringVarP(&o.output, "output", "o", "text", "text, or json: a CloudEvent a line")
-	f.StringVar(&o.filter, "filter", "", "only events on these subjects, such as 'k8s.*.core.pods.>'")
+	f.StringVar(&o.filter, "filter", "", "only events on these subjects, such as 'k8s.*.core.pods.>', or with a Kafka sink in these topics, such as 'k8s.core.*'")
 	f.StringVar(&o.since, "since", "", "also events since then: 10m, or 2026-11-30T04:18:07Z (default: only new ones)")
-	f.BoolVar(&o.all, "all", false, "also all events that the stream still has")
+	f.BoolVar(&o.all, "all", false, "also all events that the stream or the topics still have")
 	f.IntVar(&o.count, "count", 0, "end after so many events")
 	f.StringVar(&o.color, "color", "auto", "auto, always or never; auto obeys NO_COLOR")
 	if err := cmd.MarkFlagFilename("config", "yaml", "yml"); err != nil {
@@ -102,9 +122,6 @@ func (o *tailOptions) reading(now time.Time) (tail.Options, error) {
 	if o.count < 0 {
 		wrong("count", fmt.Sprint(o.count), "a number of events")
 	}
-	if o.filter != "" && !isSubject(o.filter) {
-		wrong("filter", o.filter, "a NATS subject such as k8s.*.core.pods.>")
-	}
 	if o.since != "" {
 		var ok bool
 		if read.Since, ok = parseSince(o.since, now); !ok {
@@ -124,16 +141,31 @@ func (o *tailOptions) reading(now time.Time) (tail.Options, error) {
 			return read, err
 		}
 		sinks = cfg.Sinks
+		if cfg.State != nil && !o.dataDirGiven {
+			o.dataDir = cfg.State.File.Dir // as run has it
+		}
 	}
 	sink, err := pickSink(sinks, o.sink)
 	if err != nil {
 		return read, usageError{err}
 	}
-	if sink != nil {
-		read.Source = func() (config.NATS, error) { return *sink, nil }
-		return read, nil
+	switch {
+	case sink != nil && sink.Kafka != nil:
+		read.Source = tail.Kafka{Config: *sink.Kafka}
+		if o.filter != "" && !isTopicPattern(o.filter) {
+			wrong("filter", o.filter, "a pattern of topics such as k8s.core.*, as the sink is a Kafka sink")
+		}
+	case sink != nil:
+		read.Source = tail.JetStream{Where: func() (config.NATS, error) { return *sink.NATS, nil }}
+	default:
+		read.Source = tail.JetStream{Where: o.embedded, ServerName: embeddedServerName}
 	}
-	read.Source, read.ServerName = o.embedded, embeddedServerName
+	if _, ok := read.Source.(tail.JetStream); ok && o.filter != "" && !isSubject(o.filter) {
+		wrong("filter", o.filter, "a NATS subject such as k8s.*.core.pods.>")
+	}
+	if len(problems) > 0 {
+		return read, usageError{errors.Join(problems...)}
+	}
 	return read, nil
 }
 
@@ -141,7 +173,7 @@ func (o *tailOptions) reading(now time.Time) (tail.Options, error) {
 func (o *tailOptions) embedded() (config.NATS, error) {
 	url, err := embedded.Address(filepath.Join(o.dataDir, "embedded"))
 	if err != nil {
-		return config.NATS{}, fmt.Errorf("no kbridge runs with --embedded here: %s has no address of one; start it with the same --data-dir, or give --config for a sink", o.dataDir)
+		return config.NATS{}, fmt.Errorf("no kbridge runs with --embedded here: %s has no address of one; start it with the same --data-dir, or give --config for its sink or its state", o.dataDir)
 	}
 	return *embeddedConfig(url, embeddedStream).NATS, nil
 }
@@ -150,24 +182,26 @@ func (o *tailOptions) embedded() (config.NATS, error) {
 // over from a kbridge that was killed, and be another server's now.
 const embeddedServerName = "kbridge-embedded"
 
-// pickSink returns the NATS sink to read from, nil for the embedded server.
-func pickSink(sinks []config.Sink, name string) (*config.NATS, error) {
+// pickSink returns the sink to read from, nil for the embedded server.
+func pickSink(sinks []config.Sink, name string) (*config.Sink, error) {
 	var names []string
-	var picked *config.NATS
-	for _, s := range sinks {
+	var picked *config.Sink
+	for i := range sinks {
+		s := &sinks[i]
+		readable := s.NATS != nil || s.Kafka != nil
 		switch {
-		case name == s.Name && s.NATS == nil:
-			return nil, fmt.Errorf("--sink %s: it is no NATS sink, and only those can be read from", name)
+		case name == s.Name && !readable:
+			return nil, fmt.Errorf("--sink %s: it is no NATS or Kafka sink, and only those can be read from", name)
 		case name == s.Name:
-			return s.NATS, nil
-		case s.NATS != nil:
+			return s, nil
+		case readable:
 			names = append(names, s.Name)
-			picked = s.NATS
+			picked = s
 		}
 	}
-	have := "the configuration has no NATS sink"
+	have := "the configuration has no NATS or Kafka sink"
 	if len(names) > 0 {
-		have = "the NATS sinks are " + strings.Join(names, ", ")
+		have = "the sinks that can be read are " + strings.Join(names, ", ")
 	}
 	switch {
 	case name == embeddedSink || name == "" && len(sinks) == 0:
@@ -200,6 +234,15 @@ func isSubject(s string) bool {
 	}
 	return true
 }
+
+// isTopicPattern reports whether s is a pattern as path.Match has it that a topic's
+// name can match.
+func isTopicPattern(s string) bool {
+	_, err := path.Match(s, "")
+	return err == nil && topicPattern.MatchString(s)
+}
+
+var topicPattern = regexp.MustCompile(`^[A-Za-z0-9._*?^\[\]-]+$`)
 
 // printing returns what prints an event.
 func (o *tailOptions) printing(stdout io.Writer) func(*tail.Event) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/embedded"
+	"github.com/kbridge-io/kbridge/internal/tail"
 )
 
 // published starts an embedded server in the data directory and publishes one event
@@ -74,7 +75,7 @@ func TestTailReadsTheEmbeddedServerOfItsDataDirectory(t *testing.T) {
 	dir := t.TempDir()
 	published(t, dir)
 	code, out, errs := kbridge(t, "tail", "--data-dir", dir, "--since", "1h", "--count", "1")
-	if code != 0 || !strings.Contains(out, "added    configmaps        shop/of-embedded          rv 7\n") || strings.Contains(out, "\x1b") {
+	if code != 0 || !strings.Contains(out, "added     configmaps        shop/of-embedded          rv 7\n") || strings.Contains(out, "\x1b") {
 		t.Errorf("code %d\n%s%s", code, out, errs)
 	}
 	if !strings.HasPrefix(errs, "kbridge: reading stream KBRIDGE at nats://127.0.0.1:") {
@@ -87,6 +88,29 @@ func TestTailReadsTheEmbeddedServerOfItsDataDirectory(t *testing.T) {
 	}
 	if _, out, _ = kbridge(t, "tail", "--data-dir", dir, "--all", "--count", "1", "--color", "always"); !strings.Contains(out, "\x1b[32madded\x1b[0m") {
 		t.Errorf("%q has no colour", out)
+	}
+}
+
+func TestTailReadsTheEmbeddedServerBesideTheState(t *testing.T) {
+	dir := t.TempDir()
+	state, other := filepath.Join(dir, "state"), filepath.Join(dir, "other")
+	published(t, state)
+	file := filepath.Join(dir, "kbridge.yaml")
+	text := fmt.Sprintf("resources: [{resource: configmaps}]\nstate: {file: {dir: '%s'}}\n", state)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := kbridge(t, "tail", "--config", file, "--all", "--count", "1")
+	if code != 0 || !strings.Contains(out, "shop/of-embedded ") {
+		t.Errorf("code %d\n%s%s", code, out, errs)
+	}
+	o := tailOptions{config: file, dataDir: other, dataDirGiven: true, output: "text", color: "auto"}
+	read, err := o.reading(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read.Source.(tail.JetStream).Where(); err == nil || !strings.Contains(err.Error(), other+" has no address") {
+		t.Errorf("with --data-dir: %v, want it to be looked for in %s", err, other)
 	}
 }
 
@@ -124,9 +148,9 @@ func TestTailReadsTheSinkOfTheConfiguration(t *testing.T) {
 	}
 	both := write("audit", "live")
 	for want, args := range map[string][]string{
-		"--sink is required, as the NATS sinks are audit, live":        {"--config", both},
-		`--sink "x": no such sink; the NATS sinks are audit, live`:     {"--config", both, "--sink", "x"},
-		`--sink "x": no such sink; the configuration has no NATS sink`: {"--sink", "x"},
+		"--sink is required, as the sinks that can be read are audit, live":     {"--config", both},
+		`--sink "x": no such sink; the sinks that can be read are audit, live`:  {"--config", both, "--sink", "x"},
+		`--sink "x": no such sink; the configuration has no NATS or Kafka sink`: {"--sink", "x"},
 	} {
 		if code, _, errs := kbridge(t, append([]string{"tail"}, args...)...); code != exitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%v: code %d, %s", args, code, errs)
@@ -164,6 +188,32 @@ func TestTailBeginsAtATimeOrADurationAgo(t *testing.T) {
 	} {
 		if got, ok := parseSince(s, now); !ok || !got.Equal(want) {
 			t.Errorf("%s: %v, want %v", s, got, want)
+		}
+	}
+}
+
+func TestTailOfAKafkaSinkTakesPatternsOfTopics(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kbridge.yaml")
+	text := "resources: [{resource: configmaps}]\nsinks:\n  - name: bus\n    kafka: {brokers: ['127.0.0.1:1']}\n  - name: out\n    stdout: {}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, filter := range []string{"", "k8s.core.*", "k8s.*.deployments", "k8s.core.[ps]*"} {
+		o := tailOptions{config: file, filter: filter, output: "text", color: "auto"}
+		read, err := o.reading(time.Now())
+		if err != nil {
+			t.Errorf("%q: %v", filter, err)
+		} else if source, ok := read.Source.(tail.Kafka); !ok || source.Config.Brokers[0] != "127.0.0.1:1" || read.Filter != filter {
+			t.Errorf("%q: got %+v", filter, read)
+		}
+	}
+	for want, args := range map[string][]string{
+		`--filter "k8s.core.>": expected a pattern of topics such as k8s.core.*`: {"--filter", "k8s.core.>"},
+		`--filter "k8s.[a": expected a pattern of topics`:                        {"--filter", "k8s.[a"},
+		"--sink out: it is no NATS or Kafka sink":                                {"--sink", "out"},
+	} {
+		if code, _, errs := kbridge(t, append([]string{"tail", "--config", file}, args...)...); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("%v: code %d, %s", args, code, errs)
 		}
 	}
 }

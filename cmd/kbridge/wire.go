@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -18,8 +20,11 @@ import (
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer"
 	"github.com/kbridge-io/kbridge/sinks"
+	"github.com/kbridge-io/kbridge/sinks/kafka"
 	"github.com/kbridge-io/kbridge/sinks/nats"
 	"github.com/kbridge-io/kbridge/sinks/stdout"
+	"github.com/kbridge-io/kbridge/state"
+	"github.com/kbridge-io/kbridge/state/file"
 )
 
 // embeddedSink is the name of the sink that goes to the in-process server.
@@ -32,12 +37,30 @@ type sink interface {
 	Err() error
 }
 
+// adapters open what is outside of the process beside the API server.
+type adapters struct {
+	sink        func(context.Context, config.Sink) (sink, error)
+	deadLetters func(config.Sink) (sinks.DeadLetters, error)
+	state       func(config.State) (state.Store, error)
+}
+
+// adaptersOf are those of a process that keeps its files in dataDir and prints to out.
+func adaptersOf(dataDir string, out io.Writer, log *slog.Logger) adapters {
+	return adapters{
+		sink:        func(ctx context.Context, cfg config.Sink) (sink, error) { return openSink(ctx, cfg, out, log) },
+		deadLetters: func(cfg config.Sink) (sinks.DeadLetters, error) { return openDeadLetters(cfg, dataDir) },
+		state:       func(cfg config.State) (state.Store, error) { return file.Open(cfg.File.Dir) },
+	}
+}
+
 // openSink starts the sink of one entry of the configuration. A broker that can not
 // be reached is not an error here.
 func openSink(ctx context.Context, cfg config.Sink, out io.Writer, log *slog.Logger) (sink, error) {
 	switch {
 	case cfg.NATS != nil:
 		return nats.Open(ctx, cfg.Name, *cfg.NATS, log)
+	case cfg.Kafka != nil:
+		return kafka.Open(ctx, cfg.Name, *cfg.Kafka, log)
 	case cfg.Stdout != nil:
 		return stdout.Open(cfg.Name, out), nil
 	default:
@@ -49,21 +72,29 @@ func openSink(ctx context.Context, cfg config.Sink, out io.Writer, log *slog.Log
 type output struct {
 	sink  sink
 	lane  *bridge.Lane
-	dead  *bridge.DeadLetters
+	dead  sinks.DeadLetters
 	entry config.Sink
 }
 
-// newOutput opens a sink and puts a lane before it.
-func newOutput(ctx context.Context, cfg config.Sink, dataDir string, out io.Writer, metrics *bridge.Metrics, log *slog.Logger) (*output, error) {
+// openDeadLetters prepares the place for what the sink refuses for good.
+func openDeadLetters(cfg config.Sink, dataDir string) (sinks.DeadLetters, error) {
+	if cfg.DeadLetter.Subject != "" {
+		return nats.OpenDeadLetters(*cfg.NATS, cfg.DeadLetter.Subject), nil
+	}
 	file := cfg.DeadLetter.File
 	if file == "" {
 		file = filepath.Join(dataDir, "dead", cfg.Name+".jsonl")
 	}
-	dead, err := bridge.OpenDeadLetters(file)
+	return bridge.OpenDeadLetters(file)
+}
+
+// newOutput opens a sink and puts a lane before it.
+func newOutput(ctx context.Context, outside adapters, cfg config.Sink, metrics *bridge.Metrics, log *slog.Logger) (*output, error) {
+	dead, err := outside.deadLetters(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("sink %s: %w", cfg.Name, err)
 	}
-	s, err := openSink(ctx, cfg, out, log)
+	s, err := outside.sink(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +105,8 @@ func newOutput(ctx context.Context, cfg config.Sink, dataDir string, out io.Writ
 	lane := bridge.NewLane(bridge.Options{
 		Sink: s, Format: format,
 		MaxBytes: int64(cfg.Window.Bytes), MaxEvents: cfg.Window.Events,
+		Fold: cfg.WhenFull == config.WhenFullFold, FoldAfter: cfg.FoldAfter,
+		Truncate:    cfg.Oversize == config.OversizeTrim,
 		DeadLetters: dead, Metrics: metrics, Log: log,
 	})
 	return &output{sink: s, lane: lane, dead: dead, entry: cfg}, nil
@@ -87,8 +120,9 @@ func (o *output) gone() <-chan struct{} {
 	return nil
 }
 
-// drain waits until the lane is empty, ctx ends, or the sink is gone.
-func (o *output) drain(ctx context.Context) error {
+// drain waits until the lane is empty, ctx ends, or the sink is gone. kept says that
+// the state keeps what the sink is behind on.
+func (o *output) drain(ctx context.Context, kept bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if gone := o.gone(); gone != nil {
@@ -103,7 +137,7 @@ func (o *output) drain(ctx context.Context) error {
 		}()
 		defer func() { cancel(nil); <-waiting }()
 	}
-	return o.lane.Drain(ctx)
+	return o.lane.Drain(ctx, kept)
 }
 
 // problems are what keeps the output from delivering.
@@ -119,7 +153,7 @@ func (o *output) problems() []error {
 
 // newInformer makes the informer of one entry of the configuration, with a port in
 // the lane of each of its sinks.
-func newInformer(client *informer.Client, cluster string, r config.Resource, outputs []*output, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
+func newInformer(client *informer.Client, cluster string, r config.Resource, outputs []*output, keeper *bridge.Keeper, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
 	var types []event.Type
 	for _, name := range r.Types {
 		t, ok := event.ParseType(string(name))
@@ -130,17 +164,54 @@ func newInformer(client *informer.Client, cluster string, r config.Resource, out
 	}
 	return informer.New(informer.Options{
 		Client: client, Cluster: cluster, Resource: r,
-		Handler: func(res *event.Resource, _ string) informer.Handler {
-			var feed bridge.Feed
+		Handler: func(v informer.View) (informer.Handler, *informer.Known, error) {
+			var ports []*bridge.Port
 			for _, o := range outputs {
 				if r.SendsTo(o.entry.Name) {
-					feed = append(feed, o.lane.NewPort(res, types))
+					ports = append(ports, o.lane.NewPort(v.Resource, v.Namespace, types))
 				}
 			}
-			return feed
+			if keeper == nil {
+				return bridge.NewFeed(v.Index, ports...), nil, nil
+			}
+			feed, known, err := keeper.Load(viewID(r, v.Namespace), v.Resource.Version, bridge.Rules{Name: v.Rules, Rescan: v.Rescan}, v.Index, ports...)
+			if err != nil {
+				return nil, nil, err
+			}
+			return feed, &informer.Known{
+				Objects: known.Objects, Position: known.Position, Listed: known.Listed,
+				Snapshot: known.Snapshot, Again: known.Again,
+			}, nil
 		},
 		Delivery: delivery, Metrics: metrics, Log: log,
 	})
+}
+
+// viewID names a watch in the state. Whatever narrows the selection is part of it:
+// what another selection knows must not be compared with this one's list.
+func viewID(r config.Resource, namespace string) state.ViewID {
+	excluded := slices.Sorted(slices.Values(r.ExcludeNamespaces))
+	return state.ViewID(strings.Join([]string{r.Name(), namespace, strings.Join(excluded, ","), r.LabelSelector, r.FieldSelector}, "|"))
+}
+
+// storedParts are all watches, and the sinks' parts in them, that the configuration has.
+func storedParts(cfg *config.Config, entries []config.Sink) (views []state.ViewID, lanes []state.LaneID) {
+	for _, r := range cfg.Resources {
+		namespaces := r.Namespaces
+		if len(namespaces) == 0 {
+			namespaces = []string{""}
+		}
+		for _, ns := range namespaces {
+			id := viewID(r, ns)
+			views = append(views, id)
+			for _, s := range entries {
+				if r.SendsTo(s.Name) {
+					lanes = append(lanes, state.LaneID{Sink: s.Name, View: id})
+				}
+			}
+		}
+	}
+	return views, lanes
 }
 
 // kubeConfig finds the API server as kubectl does: --kubeconfig, KUBECONFIG, the

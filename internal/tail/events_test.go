@@ -41,8 +41,14 @@ func decoded(t *testing.T, d *event.Delta, format event.Format) *Event {
 	t.Helper()
 	var e event.Event
 	d.Encode(&e, format, nil)
+	return read(t, &e)
+}
+
+// read is the event as a reader gets it.
+func read(t *testing.T, e *event.Event) *Event {
+	t.Helper()
 	headers := map[string][]string{"content-type": {e.ContentType()}}
-	if format == event.Binary {
+	if e.Format == event.Binary {
 		headers["ce-datacontenttype"] = []string{event.DataContentType}
 		e.Attributes(func(name, value string) { headers["ce-"+name] = []string{value} })
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/segmentio/kafka-go/protocol"
 )
 
 // Event is one CloudEvent as it came from the stream, in either format.
@@ -25,7 +27,9 @@ func (e *Event) Attribute(name string) string { return e.attributes[name] }
 
 const (
 	structuredType = "application/cloudevents+json"
-	binaryPrefix   = "ce-"
+	contentType    = "content-type"
+	natsPrefix     = "ce-"
+	kafkaPrefix    = "ce_"
 )
 
 var errNoEvent = errors.New("it is no CloudEvent with JSON data")
@@ -33,25 +37,46 @@ var errNoEvent = errors.New("it is no CloudEvent with JSON data")
 // Decode reads the event that a NATS message carries. Headers are read whatever
 // their names' case.
 func Decode(headers map[string][]string, body []byte) (*Event, error) {
-	attributes, structured := map[string]string{}, false
+	attributes, mediaType := map[string]string{}, ""
 	for name, values := range headers {
 		if len(values) == 0 {
 			continue
 		}
 		switch name = strings.ToLower(name); {
-		case name == "content-type":
-			mediaType, _, _ := strings.Cut(values[0], ";")
-			structured = strings.TrimSpace(mediaType) == structuredType
-		case strings.HasPrefix(name, binaryPrefix):
+		case name == contentType:
+			mediaType = values[0]
+		case strings.HasPrefix(name, natsPrefix):
 			value, err := url.PathUnescape(values[0])
 			if err != nil {
 				value = values[0] // written by somebody who does not escape
 			}
-			attributes[name[len(binaryPrefix):]] = value
+			attributes[name[len(natsPrefix):]] = value
 		}
 	}
+	return decode(mediaType, attributes, body)
+}
+
+// decodeRecord reads the event that a record of Kafka carries. Its headers' values
+// are as they are.
+func decodeRecord(headers []protocol.Header, value []byte) (*Event, error) {
+	attributes, mediaType := map[string]string{}, ""
+	for _, h := range headers {
+		switch name := strings.ToLower(h.Key); {
+		case name == contentType:
+			mediaType = string(h.Value)
+			attributes["datacontenttype"] = mediaType // of a binary event
+		case strings.HasPrefix(name, kafkaPrefix):
+			attributes[name[len(kafkaPrefix):]] = string(h.Value)
+		}
+	}
+	return decode(mediaType, attributes, value)
+}
+
+// decode makes an event of a body, which has all of it if its type says so.
+func decode(mediaType string, attributes map[string]string, body []byte) (*Event, error) {
 	e := &Event{attributes: attributes, data: body}
-	if structured {
+	mediaType, _, _ = strings.Cut(mediaType, ";")
+	if strings.TrimSpace(mediaType) == structuredType {
 		if err := e.readDocument(body); err != nil {
 			return nil, err
 		}
@@ -86,8 +111,11 @@ func (e *Event) readDocument(body []byte) error {
 // order is the order of a structured event's members; others follow, sorted.
 var order = []string{
 	"specversion", "id", "source", "type", "subject", "time", "datacontenttype",
-	"cluster", "group", "version", "resource", "kind", "namespace", "name", "uid", "resourceversion", "snapshot", "inferred",
+	"cluster", "group", "version", "resource", "kind", "namespace", "name", "uid", "resourceversion", "snapshot", "inferred", "truncated",
 }
+
+// flags are the attributes that are no strings.
+var flags = []string{"inferred", "truncated"}
 
 // JSON returns the event as one line of JSON, a structured CloudEvent whatever
 // format it came in. What a terminal might take for a command is escaped.
@@ -117,8 +145,8 @@ func (e *Event) structured() []byte {
 			continue
 		}
 		doc = append(appendString(doc, name), ':')
-		if name == "inferred" && (value == "true" || value == "false") {
-			doc = append(doc, value...) // the one attribute that is no string
+		if slices.Contains(flags, name) && (value == "true" || value == "false") {
+			doc = append(doc, value...)
 		} else {
 			doc = appendString(doc, value)
 		}
@@ -183,12 +211,42 @@ func (e *Event) states() (object, before []byte) {
 // key tells the object from all others, in all clusters and over recreation.
 func (e *Event) key() string { return e.Attribute("source") + "/" + e.Attribute("uid") }
 
+// isTruncated says that the object was larger than the broker takes: the event has
+// its metadata alone.
+func (e *Event) isTruncated() bool { return e.Attribute("truncated") == "true" }
+
 // isSecret says that values in the object are not to be shown.
 func (e *Event) isSecret() bool {
 	return e.Attribute("kind") == "Secret" && e.Attribute("group") == ""
 }
 
-// typeName is the type without its prefix: added, snapshot.started.
+// snapshotPrefix stands before the types of what begins and ends a snapshot.
+const snapshotPrefix = "dev.kbridge.snapshot."
+
+// marker says which end of a snapshot the event stands at: started or completed.
+// Empty: it is about an object.
+func (e *Event) marker() string {
+	name, ok := strings.CutPrefix(e.Attribute("type"), snapshotPrefix)
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+// markerData is what a snapshot says of itself.
+type markerData struct {
+	Count           *int   `json:"count"`
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+func (e *Event) markerData() (d markerData) {
+	if json.Unmarshal(e.data, &d) != nil {
+		return markerData{} // written by somebody else
+	}
+	return d
+}
+
+// typeName is the type without its prefix: added.
 func (e *Event) typeName() string {
 	name := strings.TrimPrefix(e.Attribute("type"), "dev.kbridge.")
 	return strings.TrimPrefix(name, "object.")

@@ -15,16 +15,35 @@ func TestABinaryEventIsPrintedAsTheSameJSONAsAStructuredOne(t *testing.T) {
 	inferred.Inferred = true
 	change := delta(event.Updated, changed, object("shop/settings", "10", `,"data":{"a":"2"}`))
 	change.Old = object("shop/settings", "9", `,"data":{"a":"1"}`)
+	encoders := []func(*event.Event, event.Format){
+		func(e *event.Event, f event.Format) {
+			inferred.Encode(e, f, nil)
+			if err := e.Truncate(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
 	for _, d := range []*event.Delta{snapshot, inferred, change, delta(event.Added, nodes, object("system:node:x", "1", ""))} {
-		var e event.Event
-		d.Encode(&e, event.Structured, nil)
+		encoders = append(encoders, func(e *event.Event, f event.Format) { d.Encode(e, f, nil) })
+	}
+	for _, m := range []event.Marker{
+		{Type: event.SnapshotStarted, Resource: nodes, Snapshot: "abc", Time: noon},
+		{Type: event.SnapshotCompleted, Resource: deployments, Namespace: "shop", Snapshot: "abc", Count: 2, ResourceVersion: "7", Time: noon},
+	} {
+		encoders = append(encoders, m.Encode)
+	}
+	for _, encode := range encoders {
+		var want event.Event
+		encode(&want, event.Structured)
 		for _, format := range []event.Format{event.Structured, event.Binary} {
-			got, err := decoded(t, d, format).JSON()
+			var e event.Event
+			encode(&e, format)
+			got, err := read(t, &e).JSON()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if string(got) != string(e.Value) {
-				t.Errorf("format %d:\n got %s\nwant %s", format, got, e.Value)
+			if string(got) != string(want.Value) {
+				t.Errorf("format %d:\n got %s\nwant %s", format, got, want.Value)
 			}
 		}
 	}
@@ -91,6 +110,7 @@ func TestWhatIsNoEventIsRefused(t *testing.T) {
 func FuzzDecodeAndPrintDoNotPanicAndPrintOneCleanLine(f *testing.F) {
 	f.Add(true, `{"specversion":"1.0","type":"dev.kbridge.object.updated","time":"2026-11-30T04:18:07.123456Z","data":{"object":{},"oldObject":{"a":[{"name":"x"}]}}}`)
 	f.Add(true, "{\"specversion\":\"1\",\"type\":\"\x1b[2J\",\"name\":\"\u009b\"}")
+	f.Add(true, `{"specversion":"1.0","type":"dev.kbridge.snapshot.completed","truncated":true,"data":{"count":-1,"resourceVersion":"\u001b"}}`)
 	f.Add(false, `{"a":1}`)
 	f.Fuzz(func(t *testing.T, structured bool, body string) {
 		headers := map[string][]string{"ce-specversion": {"1.0"}, "ce-type": {body}, "ce-name": {body}}

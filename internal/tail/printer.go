@@ -13,7 +13,7 @@ const stateLimit = 64 << 20
 // The columns of resource and name grow with what comes, up to these widths; what
 // is longer moves the rest of its line.
 const (
-	typeColumn                    = 7
+	typeColumn                    = 8
 	leastResource, widestResource = 16, 32
 	leastName, widestName         = 24, 48
 )
@@ -52,7 +52,7 @@ const (
 	blue   colour = "34"
 )
 
-var typeColours = map[string]colour{"added": green, "updated": yellow, "deleted": red, "synced": blue}
+var typeColours = map[string]colour{"added": green, "updated": yellow, "deleted": red, "synced": blue, "snapshot": blue}
 
 // segment is a piece of a line, of one colour, in so many columns at least.
 type segment struct {
@@ -107,20 +107,41 @@ func (p *Printer) Print(e *Event) error {
 }
 
 func (p *Printer) head(e *Event, clock string) []segment {
-	kind := Printable(e.typeName())
-	resource, name := Printable(e.resourceName()), Printable(e.objectName())
+	kind, name, version := Printable(e.typeName()), Printable(e.objectName()), e.Attribute("resourceversion")
+	if e.marker() != "" {
+		kind, name, version = "snapshot", Printable(markerText(e)), e.markerData().ResourceVersion
+	} else {
+		p.name = max(p.name, min(columns(name), widestName))
+	}
+	resource := Printable(e.resourceName())
 	p.resource = max(p.resource, min(columns(resource), widestResource))
-	p.name = max(p.name, min(columns(name), widestName))
 	line := []segment{
 		{text: Printable(clock), colour: dim},
 		{text: kind, colour: typeColours[kind], column: typeColumn},
 		{text: resource, column: p.resource},
 		{text: name, colour: bold, column: p.name},
 	}
-	if version := e.Attribute("resourceversion"); version != "" {
+	if version != "" {
 		line = append(line, segment{text: "rv " + Printable(version), colour: dim})
 	}
 	return line
+}
+
+// markerText tells which end of which snapshot the event stands at: each of the
+// namespaces that the configuration names has snapshots of its own.
+func markerText(e *Event) string {
+	text := e.marker()
+	if ns := e.Attribute("namespace"); ns != "" {
+		text += " in " + ns
+	}
+	switch count := e.markerData().Count; {
+	case count == nil:
+		return text
+	case *count == 1:
+		return text + ", 1 object"
+	default:
+		return fmt.Sprintf("%s, %d objects", text, *count)
+	}
 }
 
 // marks are what is special about the event.
@@ -134,11 +155,14 @@ func (p *Printer) marks(e *Event) []segment {
 	if p.clusters {
 		marks = append(marks, segment{text: "cluster " + Printable(e.Attribute("cluster"))})
 	}
-	if e.Attribute("snapshot") != "" {
+	if e.Attribute("snapshot") != "" && e.marker() == "" {
 		marks = append(marks, segment{text: "snapshot", colour: blue})
 	}
 	if e.Attribute("inferred") == "true" {
 		marks = append(marks, segment{text: "inferred", colour: yellow})
+	}
+	if e.isTruncated() {
+		marks = append(marks, segment{text: "truncated", colour: red})
 	}
 	return marks
 }
@@ -146,10 +170,13 @@ func (p *Printer) marks(e *Event) []segment {
 // changes says what an update changed, in so many columns if that can be, and
 // remembers the object's state.
 func (p *Printer) changes(e *Event, room int) string {
+	if e.marker() != "" {
+		return ""
+	}
 	object, before := e.states()
 	known := p.before.get(e.key())
 	kind := e.typeName()
-	if kind == "deleted" || object == nil {
+	if kind == "deleted" || object == nil || e.isTruncated() {
 		p.before.forget(e.key())
 		return ""
 	}

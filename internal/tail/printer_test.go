@@ -37,22 +37,22 @@ func TestEachEventIsOneAlignedLine(t *testing.T) {
 		delta(event.Added, elsewhere, object("node-1", "3", ``)),
 	}
 	want := strings.TrimPrefix(`
-12:00:00.123  added    deployments.apps  shop/web                  rv 1  snapshot
-12:00:00.123  updated  deployments.apps  shop/web                  rv 2  spec.replicas: 3 → 5
-12:00:00.123  updated  deployments.apps  shop/web                  rv 12  inferred  +spec.a: 1, +spec.b: 1, +spec.c: 1, +1 more
-12:00:00.123  updated  deployments.apps  shop/unseen               rv 13  (earlier state not seen)
-12:00:00.123  updated  deployments.apps  shop/unseen               rv 14  (no visible change)
-12:00:00.123  updated  configmaps        shop/settings             rv 15  data.mode: slow → fast
-12:00:00.123  added    secrets           shop/db                   rv 16
-12:00:00.123  updated  secrets           shop/db                   rv 17  (no visible change: values are not shown)
-12:00:00.123  updated  secrets           shop/db                   rv 18  data.password, +data.user
-12:00:00.123  deleted  deployments.apps  shop/web                  rv 19
-12:00:00.123  updated  deployments.apps  shop/web                  rv 20  (earlier state not seen)
-12:00:00.123  synced   nodes             node-1                    rv 21
+12:00:00.123  added     deployments.apps  shop/web                  rv 1  snapshot
+12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.replicas: 3 → 5
+12:00:00.123  updated   deployments.apps  shop/web                  rv 12  inferred  +spec.a: 1, +spec.b: 1, +spec.c: 1, +1 more
+12:00:00.123  updated   deployments.apps  shop/unseen               rv 13  (earlier state not seen)
+12:00:00.123  updated   deployments.apps  shop/unseen               rv 14  (no visible change)
+12:00:00.123  updated   configmaps        shop/settings             rv 15  data.mode: slow → fast
+12:00:00.123  added     secrets           shop/db                   rv 16
+12:00:00.123  updated   secrets           shop/db                   rv 17  (no visible change: values are not shown)
+12:00:00.123  updated   secrets           shop/db                   rv 18  data.password, +data.user
+12:00:00.123  deleted   deployments.apps  shop/web                  rv 19
+12:00:00.123  updated   deployments.apps  shop/web                  rv 20  (earlier state not seen)
+12:00:00.123  synced    nodes             node-1                    rv 21
 -- 2026-12-01
-12:00:00.123  added    nodes             node-with-a-long-name-that-moves-the-column  rv 16
+12:00:00.123  added     nodes             node-with-a-long-name-that-moves-the-column  rv 16
 -- 2026-11-30
-12:00:00.123  added    nodes             node-1                                       rv 3  cluster other
+12:00:00.123  added     nodes             node-1                                       rv 3  cluster other
 `, "\n")
 	for _, format := range []event.Format{event.Structured, event.Binary} {
 		var got strings.Builder
@@ -67,6 +67,71 @@ func TestEachEventIsOneAlignedLine(t *testing.T) {
 		}
 	}
 }
+
+func TestMarkersAndTruncatedEventsReadAsWhatTheyAre(t *testing.T) {
+	marker := func(m event.Marker) func(event.Format) *event.Event {
+		return func(f event.Format) *event.Event {
+			var e event.Event
+			m.Time = noon
+			m.Encode(&e, f)
+			return &e
+		}
+	}
+	object := func(d *event.Delta, truncated bool) func(event.Format) *event.Event {
+		return func(f event.Format) *event.Event {
+			var e event.Event
+			d.Encode(&e, f, nil)
+			if truncated {
+				if err := e.Truncate(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return &e
+		}
+	}
+	first := delta(event.Added, deployments, object1("1"))
+	first.Snapshot = "s1"
+	withOld := delta(event.Updated, changed, object1("9"))
+	withOld.Old = object1("8")
+	want := strings.TrimPrefix(`
+12:00:00.123  snapshot  deployments.apps  started
+12:00:00.123  added     deployments.apps  shop/web                  rv 1  snapshot
+12:00:00.123  snapshot  deployments.apps  completed, 312 objects    rv 1042
+12:00:00.123  snapshot  configmaps        started in shop
+12:00:00.123  snapshot  configmaps        completed in shop, 1 object
+12:00:00.123  updated   deployments.apps  shop/web                  rv 2  truncated
+12:00:00.123  updated   deployments.apps  shop/web                  rv 3  (earlier state not seen)
+12:00:00.123  updated   deployments.apps  shop/web                  rv 4  (no visible change)
+12:00:00.123  updated   configmaps        shop/web                  rv 9  truncated
+12:00:00.123  snapshot  nodes             completed, 0 objects
+`, "\n")
+	for _, format := range []event.Format{event.Structured, event.Binary} {
+		var got strings.Builder
+		p := Printer{Out: &got, Zone: time.UTC, Today: "2026-11-30"}
+		for _, make := range []func(event.Format) *event.Event{
+			marker(event.Marker{Type: event.SnapshotStarted, Resource: deployments, Snapshot: "s1"}),
+			object(first, false),
+			marker(event.Marker{Type: event.SnapshotCompleted, Resource: deployments, Snapshot: "s1", Count: 312, ResourceVersion: "1042"}),
+			marker(event.Marker{Type: event.SnapshotStarted, Resource: changed, Namespace: "shop", Snapshot: "s2"}),
+			marker(event.Marker{Type: event.SnapshotCompleted, Resource: changed, Namespace: "shop", Snapshot: "s2", Count: 1}),
+			object(delta(event.Updated, deployments, object1("2")), true),
+			object(delta(event.Updated, deployments, object1("3")), false),
+			object(delta(event.Updated, deployments, object1("4")), false),
+			object(withOld, true),
+			marker(event.Marker{Type: event.SnapshotCompleted, Resource: nodes, Snapshot: "s3"}),
+		} {
+			if err := p.Print(read(t, make(format))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(want, got.String()); diff != "" {
+			t.Errorf("format %d (-want +got):\n%s", format, diff)
+		}
+	}
+}
+
+// object1 is a state of one object.
+func object1(version string) *event.Object { return object("shop/web", version, `,"spec":{"a":1}`) }
 
 func TestTimesAreLocal(t *testing.T) {
 	var got strings.Builder
@@ -83,13 +148,13 @@ func TestALineFitsTheTerminal(t *testing.T) {
 	before := delta(event.Added, deployments, object("shop/web", "1", `,"spec":{"a":"1","b":"1","c":"1","d":"1"}`))
 	after := delta(event.Updated, deployments, object("shop/web", "2", `,"spec":{"a":"2","b":"2","c":"2","d":"2","日本語日本語":1}`))
 	for width, want := range map[int]string{
-		0:   `12:00:00.123  updated  deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", spec.c: "1" → "2", +2 more`,
-		200: `12:00:00.123  updated  deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", spec.c: "1" → "2", +2 more`,
-		125: `12:00:00.123  updated  deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", +3 more`,
-		102: `12:00:00.123  updated  deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", +4 more`,
-		82:  `12:00:00.123  updated  deployments.apps  shop/web                  rv 2  spec.a: …`,
-		73:  `12:00:00.123  updated  deployments.apps  shop/web                  rv 2`,
-		46:  `12:00:00.123  updated  deployments.apps  shop…`,
+		0:   `12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", spec.c: "1" → "2", +2 more`,
+		200: `12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", spec.c: "1" → "2", +2 more`,
+		125: `12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", +3 more`,
+		102: `12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", +4 more`,
+		83:  `12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: …`,
+		74:  `12:00:00.123  updated   deployments.apps  shop/web                  rv 2`,
+		47:  `12:00:00.123  updated   deployments.apps  shop…`,
 		20:  `12:00:00.123  updat…`,
 		1:   `…`,
 	} {
@@ -144,7 +209,7 @@ func TestControlCharactersDoNotReachTheTerminal(t *testing.T) {
 	if err := p.Print(e); err != nil {
 		t.Fatal(err)
 	}
-	want := `\x1b]0;x\a  a\r      r\u0085           \xff/n\u202eame\n         rv \x1b[1A` + "\n"
+	want := `\x1b]0;x\a  a\r       r\u0085           \xff/n\u202eame\n         rv \x1b[1A` + "\n"
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Error(diff)
 	}

@@ -19,10 +19,13 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/embedded"
+	"github.com/kbridge-io/kbridge/internal/kafkabroker"
 	"github.com/kbridge-io/kbridge/sinks/nats"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(kafkabroker.Main(m, func(o *kafkabroker.Options) { o.Users = users }))
+}
 
 // broker is an embedded server that can go away and come back, elsewhere.
 type broker struct {
@@ -169,7 +172,7 @@ func TestEventsOfBothFormatsAreReadInOrder(t *testing.T) {
 	b := startBroker(t)
 	b.publish(event.Structured, numbered(1, 2)...)
 	b.publish(event.Binary, numbered(3, 4)...)
-	r := start(t, Options{Source: b.config, ServerName: "kbridge-embedded", All: true, Count: 4})
+	r := start(t, Options{Source: JetStream{Where: b.config, ServerName: "kbridge-embedded"}, All: true, Count: 4})
 	r.expect("# reading stream KBRIDGE at nats://127.0.0.1:", "added shop/d1 1", "added shop/d2 2", "added shop/d3 3", "added shop/d4 4")
 	if err := r.end(); err != nil {
 		t.Error(err)
@@ -186,14 +189,14 @@ func TestEventsOfBothFormatsAreReadInOrder(t *testing.T) {
 func TestOnlyNewEventsAreReadUnlessOlderOnesAreAskedFor(t *testing.T) {
 	b := startBroker(t)
 	b.publish(event.Structured, numbered(1, 2)...)
-	fresh := start(t, Options{Source: b.config})
+	fresh := start(t, Options{Source: JetStream{Where: b.config}})
 	fresh.expect("# reading stream KBRIDGE at ")
 	middle := time.Now()
 	b.publish(event.Structured, numbered(3, 3)...)
 	fresh.expect("added shop/d3 3")
-	since := start(t, Options{Source: b.config, Since: middle})
+	since := start(t, Options{Source: JetStream{Where: b.config}, Since: middle})
 	since.expect("# reading stream KBRIDGE at ", "added shop/d3 3")
-	all := start(t, Options{Source: b.config, All: true})
+	all := start(t, Options{Source: JetStream{Where: b.config}, All: true})
 	all.expect("# reading stream KBRIDGE at ", "added shop/d1 1", "added shop/d2 2", "added shop/d3 3")
 	b.publish(event.Binary, numbered(4, 4)...)
 	for _, r := range []*tailing{fresh, since, all} {
@@ -208,12 +211,12 @@ func TestOnlyNewEventsAreReadUnlessOlderOnesAreAskedFor(t *testing.T) {
 func TestAFilterSelectsSubjects(t *testing.T) {
 	b := startBroker(t)
 	b.publish(event.Structured, append(numbered(1, 1), delta(event.Added, nodes, object("node-1.example.com", "2", "")))...)
-	r := start(t, Options{Source: b.config, All: true, Filter: "k8s.*.core.nodes.>", Count: 1})
+	r := start(t, Options{Source: JetStream{Where: b.config}, All: true, Filter: "k8s.*.core.nodes.>", Count: 1})
 	r.expect("# reading", "added node-1.example.com 2")
 	if err := r.end(); err != nil {
 		t.Error(err)
 	}
-	r = start(t, Options{Source: b.config, Filter: "pods"})
+	r = start(t, Options{Source: JetStream{Where: b.config}, Filter: "pods"})
 	if err := r.end(); err == nil || !strings.Contains(err.Error(), `filter "pods": stream KBRIDGE has no such subject: it stores k8s.>`) {
 		t.Errorf("got %v", err)
 	}
@@ -222,14 +225,14 @@ func TestAFilterSelectsSubjects(t *testing.T) {
 func TestAServerAndAStreamThatAreNotThereYetAreWaitedFor(t *testing.T) {
 	var mu sync.Mutex
 	var b *broker
-	r := start(t, Options{Source: func() (config.NATS, error) {
+	r := start(t, Options{Source: JetStream{Where: func() (config.NATS, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if b == nil {
 			return config.NATS{}, errors.New("no kbridge here")
 		}
 		return b.config()
-	}})
+	}}})
 	r.expect("# waiting: no kbridge here")
 	mu.Lock()
 	b = startBroker(t)
@@ -244,7 +247,7 @@ func TestReadingGoesOnWhereItWasWhenTheServerComesBack(t *testing.T) {
 	b := startBroker(t)
 	b.publish(event.Structured, numbered(1, 2)...)
 	gate := newGate(b)
-	r := start(t, Options{Source: gate.config, All: true})
+	r := start(t, Options{Source: JetStream{Where: gate.config}, All: true})
 	r.expect("# reading stream", "added shop/d1 1", "added shop/d2 2")
 	gate.close()
 	b.server.Stop()
@@ -264,7 +267,7 @@ func TestEventsThatAreGoneBeforeTheyAreReadAreReported(t *testing.T) {
 			b := startBroker(t)
 			b.publish(event.Structured, numbered(1, 2)...)
 			gate := newGate(b)
-			r := start(t, Options{Source: gate.config, All: true, Filter: c.filter})
+			r := start(t, Options{Source: JetStream{Where: gate.config}, All: true, Filter: c.filter})
 			r.expect("# reading stream", "added shop/d1 1", "added shop/d2 2")
 			gate.close()
 			b.server.Stop()
@@ -287,7 +290,7 @@ func TestEventsThatAreGoneBeforeTheyAreReadAreReported(t *testing.T) {
 func TestAStreamThatWasMadeAnewIsReadFromItsBeginning(t *testing.T) {
 	b := startBroker(t)
 	b.publish(event.Structured, numbered(1, 3)...)
-	r := start(t, Options{Source: b.config, All: true})
+	r := start(t, Options{Source: JetStream{Where: b.config}, All: true})
 	r.expect("# reading stream", "added shop/d1 1", "added shop/d2 2", "added shop/d3 3")
 	b.stream(func(ctx context.Context, js jetstream.JetStream) error { return js.DeleteStream(ctx, "KBRIDGE") })
 	r.expect("# waiting: ")
@@ -316,7 +319,7 @@ func TestMessagesThatAreNoEventsArePassedOver(t *testing.T) {
 		return nil
 	})
 	b.publish(event.Structured, numbered(2, 2)...)
-	r := start(t, Options{Source: b.config, All: true, Count: 2})
+	r := start(t, Options{Source: JetStream{Where: b.config}, All: true, Count: 2})
 	r.expect("# reading", "added shop/d1 1", "# message 2 on k8s.x is passed over", "added shop/d2 2")
 	if err := r.end(); err != nil {
 		t.Error(err)
@@ -329,11 +332,11 @@ func TestWhatWaitingDoesNotMendEndsTheReading(t *testing.T) {
 		"credentials that are not there": func(n *config.NATS) { n.Creds = filepath.Join(t.TempDir(), "user.creds") },
 		"TLS that the server has not":    func(n *config.NATS) { n.TLS = &config.TLS{} },
 	} {
-		r := start(t, Options{Source: func() (config.NATS, error) {
+		r := start(t, Options{Source: JetStream{Where: func() (config.NATS, error) {
 			cfg, err := b.config()
 			wrong(&cfg)
 			return cfg, err
-		}})
+		}}})
 		if err := r.end(); err == nil {
 			t.Errorf("%s: no error", name)
 		} else {
@@ -368,16 +371,16 @@ func TestTheSinksLoginIsUsedAndEachOfItsServersTried(t *testing.T) {
 		}
 	}
 	write("wrong\n")
-	if err := start(t, Options{Source: source}).end(); !errors.Is(err, client.ErrAuthorization) {
+	if err := start(t, Options{Source: JetStream{Where: source}}).end(); !errors.Is(err, client.ErrAuthorization) {
 		t.Errorf("got %v", err)
 	}
 	write("right\n")
-	start(t, Options{Source: source}).expect("# waiting: the server has no stream KBRIDGE yet")
+	start(t, Options{Source: JetStream{Where: source}}).expect("# waiting: the server has no stream KBRIDGE yet")
 }
 
 func TestAnotherServerAtTheAddressIsNotRead(t *testing.T) {
 	b := startBroker(t)
-	r := start(t, Options{Source: b.config, ServerName: "other"})
+	r := start(t, Options{Source: JetStream{Where: b.config, ServerName: "other"}})
 	r.expect("# waiting: another NATS server has taken nats://127.0.0.1:")
 }
 
@@ -385,7 +388,7 @@ func TestAnErrorOfTheOutputEndsTheReading(t *testing.T) {
 	b := startBroker(t)
 	b.publish(event.Structured, numbered(1, 1)...)
 	cfg := b.config
-	err := Run(t.Context(), Options{Source: cfg, All: true, Note: func(string) {}, Event: func(*Event) error { return os.ErrClosed }})
+	err := Run(t.Context(), Options{Source: JetStream{Where: cfg}, All: true, Note: func(string) {}, Event: func(*Event) error { return os.ErrClosed }})
 	if !errors.Is(err, os.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
@@ -403,7 +406,7 @@ func TestASlowReaderLearnsOfWhatItMissed(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- Run(t.Context(), Options{
-			Source: b.config, All: true,
+			Source: JetStream{Where: b.config}, All: true,
 			Note: func(text string) {
 				if strings.HasPrefix(text, "lost ") {
 					lines <- text

@@ -157,7 +157,7 @@ func parseAck(m *client.Msg, stream string, prefix []byte) error {
 	case ack.Error != nil:
 		switch ack.Error.ErrorCode {
 		case codeMessageTooLarge, codeHeaderTooLarge:
-			return sinks.Permanent(fmt.Errorf("stream %s: %s", stream, ack.Error.Description))
+			return sinks.TooLarge(fmt.Errorf("stream %s: %s", stream, ack.Error.Description))
 		case codeWrongStream:
 			return fmt.Errorf("%w: the subject is not one of stream %s: %s", errNoStream, stream, ack.Error.Description)
 		}

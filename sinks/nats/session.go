@@ -196,7 +196,7 @@ func (ses *session) publish(m *message, it item) {
 		// The acknowledgement, the sweep or the session's end will come for it.
 	case errors.Is(err, client.ErrMaxPayload):
 		header := m.headerSize()
-		ses.finish(it.done, it.size, sinks.Permanent(fmt.Errorf("message of %d bytes (%d of headers, %d of body) is larger than the server's max_payload of %d",
+		ses.finish(it.done, it.size, sinks.TooLarge(fmt.Errorf("message of %d bytes (%d of headers, %d of body) is larger than the server's max_payload of %d",
 			header+it.size, header, it.size, ses.nc.MaxPayload())))
 	case errors.Is(err, client.ErrBadSubject), errors.Is(err, client.ErrBadHeaderMsg):
 		ses.finish(it.done, it.size, sinks.Permanent(fmt.Errorf("publish to %q: %w", m.msg.Subject, err)))

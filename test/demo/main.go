@@ -2,9 +2,9 @@
 
 // Command demo shows kbridge at work, from nothing: it builds kbridge, starts a real
 // Kubernetes API server, lets `kbridge run` watch it and `kbridge tail` show the
-// events, changes a few objects, and checks that each change became one event, in
-// order, and that the value of a Secret is nowhere. It ends by itself, with 1 where
-// something is missing.
+// events, changes a few objects, some of them while kbridge is killed, and checks that
+// each change became one event, in order, and that the value of a Secret is nowhere.
+// It ends by itself, with 1 where something is missing.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -55,7 +56,9 @@ type demo struct {
 	address string // of kbridge's HTTP server
 	cluster *testcluster.Cluster
 	bridge  *child.Process
-	log     text // kbridge's
+	log     text // kbridge's, of all its runs
+	// committed is how often the state was stored when the first snapshots had ended.
+	committed int
 }
 
 func demonstrate(ctx context.Context) (err error) {
@@ -81,10 +84,13 @@ func demonstrate(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := d.configure(); err != nil {
+		return err
+	}
 	if err := d.startBridge(ctx); err != nil {
 		return err
 	}
-	defer d.bridge.Kill()
+	defer func() { d.bridge.Kill() }() // the last one
 	if err := d.awaitBridge(ctx, client); err != nil {
 		return d.explained(ctx, err)
 	}
@@ -117,22 +123,26 @@ resources:
   - {resource: configmaps, namespaces: [shop]}
   - {resource: secrets, namespaces: [shop]}
   - {group: demo.kbridge.dev, resource: widgets, namespaces: [shop]}
+state: {file: {dir: '%s'}}
 server: {address: '%s'}
 `
 
-func (d *demo) startBridge(ctx context.Context) error {
-	var err error
+func (d *demo) configure() (err error) {
 	if d.address, err = freeAddress(); err != nil {
 		return err
 	}
 	d.config = filepath.Join(d.dir, "kbridge.yaml")
-	text := fmt.Sprintf(configuration, d.address)
+	text := fmt.Sprintf(configuration, d.data(), d.address)
 	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
 		return err
 	}
 	say("starting `kbridge run --embedded` with this configuration:")
 	fmt.Print("\n    ", strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    "), "\n\n")
-	cmd := exec.Command(d.binary, "run", "--embedded", "--config", d.config, "--data-dir", d.data(),
+	return nil
+}
+
+func (d *demo) startBridge(ctx context.Context) (err error) {
+	cmd := exec.Command(d.binary, "run", "--embedded", "--config", d.config,
 		"--kubeconfig", d.cluster.Kubeconfig(), "--log-level", "debug")
 	cmd.Stdout, cmd.Stderr = &d.log, &d.log
 	if d.bridge, err = child.Start(cmd); err != nil {
@@ -141,6 +151,31 @@ func (d *demo) startBridge(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// whileDown kills kbridge, as a machine that fails does, lets the action happen while
+// it is away, and starts it again. What kbridge has stored is up to a second old then,
+// but it has stored something: one that is killed in its very first second begins anew.
+func (d *demo) whileDown(do action) action {
+	return func(ctx context.Context, c *client) (string, error) {
+		err := d.poll(ctx, "kbridge's storing its state", func() error {
+			n, err := d.commits(ctx)
+			if err == nil && n <= d.committed {
+				err = fmt.Errorf("kbridge_state_commits_total is %d", n)
+			}
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+		d.bridge.Kill()
+		version, err := do(ctx, c)
+		if err != nil {
+			return "", err
+		}
+		return version, d.startBridge(ctx)
+	}
+}
+
+// data is where kbridge keeps its state, and its embedded server beside it.
 func (d *demo) data() string { return filepath.Join(d.dir, "data") }
 
 // freeAddress picks a port that nobody has. Another process may take it before
@@ -184,7 +219,22 @@ func (d *demo) awaitBridge(ctx context.Context, c *client) error {
 }
 
 func (d *demo) readiness(ctx context.Context) (code int, body string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.address+"/readyz", nil)
+	return d.get(ctx, "/readyz")
+}
+
+// commits is how often kbridge has stored its state since it was started.
+func (d *demo) commits(ctx context.Context) (int, error) {
+	_, body, err := d.get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(body, "\nkbridge_state_commits_total ")
+	n, _, _ := strings.Cut(rest, "\n")
+	return strconv.Atoi(n)
+}
+
+func (d *demo) get(ctx context.Context, path string) (code int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.address+path, nil)
 	if err != nil {
 		return 0, "", err
 	}
@@ -224,14 +274,16 @@ func (d *demo) change(ctx context.Context, c *client) error {
 	if err != nil {
 		return err
 	}
-	steps := steps(secret)
-	say("starting `kbridge tail` in the same data directory; each change is followed by the line it shows")
+	steps := d.steps(secret)
+	say("starting `kbridge tail` with the same configuration: it shows the snapshots that kbridge began with, which")
+	say("find nothing yet; after that, each change is followed by its line")
+	fmt.Println()
 	shown := newTranscript()
 	colour := "never"
 	if term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" {
 		colour = "always"
 	}
-	cmd := exec.Command(d.binary, "tail", "--data-dir", d.data(), "--all", "--count", fmt.Sprint(len(steps)), "--color", colour)
+	cmd := exec.Command(d.binary, "tail", "--config", d.config, "--all", "--count", fmt.Sprint(len(markers)+len(steps)), "--color", colour)
 	cmd.Stdout, cmd.Stderr = shown, os.Stdout
 	tail, err := child.Start(cmd)
 	if err != nil {
@@ -239,6 +291,12 @@ func (d *demo) change(ctx context.Context, c *client) error {
 	}
 	defer tail.Kill()
 
+	if err := shown.awaitMarkers(ctx, tail); err != nil {
+		return err
+	}
+	if d.committed, err = d.commits(ctx); err != nil {
+		return err
+	}
 	began := time.Now()
 	for i := range steps {
 		s := &steps[i]
@@ -258,7 +316,7 @@ func (d *demo) change(ctx context.Context, c *client) error {
 	if err := d.verify(ctx, steps, secret, shown); err != nil {
 		return err
 	}
-	say("%d changes made, %d events received in order, the Secret's value not among them (%.1f s)", len(steps), len(steps), took.Seconds())
+	say("%d changes made, %d events received in order, none twice, the Secret's value not among them (%.1f s)", len(steps), len(steps), took.Seconds())
 	return nil
 }
 

@@ -46,13 +46,22 @@ type step struct {
 	version  string // what the API server answered; empty for a deletion
 }
 
-// marker is a value that must be found where the Secret's must not: it shows that
+// markers are what kbridge says when it begins to watch a resource: the begin and the
+// end of a snapshot. It may begin with one resource before it is done with another.
+var markers = func() (lines []string) {
+	for _, resource := range []string{"deployments.apps", "configmaps", "secrets", "widgets." + widgetGroup} {
+		lines = append(lines, resource+" started in "+namespace, resource+" completed in "+namespace+", 0 objects")
+	}
+	return lines
+}()
+
+// canary is a value that must be found where the Secret's must not: it shows that
 // the search works.
-const marker = "kbridge-demo-marker"
+const canary = "kbridge-demo-canary"
 
 // steps are the changes. None of the objects has a controller here, so nobody else
 // changes them.
-func steps(secret secretValue) []step {
+func (d *demo) steps(secret secretValue) []step {
 	deployment := object(deployments, "Deployment", "checkout", map[string]any{"spec": map[string]any{
 		"replicas": 3,
 		"selector": map[string]any{"matchLabels": map[string]any{"app": "checkout"}},
@@ -61,7 +70,7 @@ func steps(secret secretValue) []step {
 			"spec":     map[string]any{"containers": []any{map[string]any{"name": "web", "image": "checkout:v1"}}},
 		},
 	}})
-	settings := object(configMaps, "ConfigMap", "settings", map[string]any{"data": map[string]any{"mode": "slow", "marker": marker}})
+	settings := object(configMaps, "ConfigMap", "settings", map[string]any{"data": map[string]any{"mode": "slow", "canary": canary}})
 	widget := object(widgets, "Widget", "gear", map[string]any{"spec": map[string]any{"teeth": 12}})
 	return []step{
 		{what: "create the Deployment shop/checkout with 3 replicas", do: create(deployments, deployment),
@@ -86,7 +95,7 @@ func steps(secret secretValue) []step {
 			event: "updated", resource: "secrets", name: "shop/db", changed: "(no visible change: values are not shown)"},
 		{what: "edit the Widget shop/gear", do: patch(widgets, "gear", `{"spec":{"teeth":24}}`),
 			event: "updated", resource: "widgets.demo.kbridge.dev", name: "shop/gear", changed: "spec.teeth: 12 → 24"},
-		{what: "delete the ConfigMap shop/settings", do: remove(configMaps, "settings"),
+		{what: "kill -9 kbridge, delete the ConfigMap shop/settings while nobody watches, and start kbridge again", do: d.whileDown(remove(configMaps, "settings")),
 			event: "deleted", resource: "configmaps", name: "shop/settings"},
 		{what: "delete the Secret shop/db", do: remove(secrets, "db"),
 			event: "deleted", resource: "secrets", name: "shop/db"},

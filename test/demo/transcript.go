@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -63,20 +64,64 @@ func (t *transcript) Write(p []byte) (int, error) {
 
 // await waits for the next line, which must be the step's.
 func (t *transcript) await(ctx context.Context, s *step, tail *child.Process) error {
+	line, err := t.next(ctx, tail)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.what, err)
+	}
+	return s.matches(line)
+}
+
+// awaitMarkers waits for the lines of the snapshots that kbridge begins with.
+func (t *transcript) awaitMarkers(ctx context.Context, tail *child.Process) error {
+	var got []string
+	for range markers {
+		line, err := t.next(ctx, tail)
+		if err != nil {
+			return fmt.Errorf("wait for the first snapshots: %w", err)
+		}
+		fields := strings.Fields(line)
+		if len(fields) < 4 || fields[1] != "snapshot" {
+			return fmt.Errorf("got the line %q, expected that of a snapshot", line)
+		}
+		text, _, _ := strings.Cut(strings.Join(fields[2:], " "), " rv ")
+		got = append(got, text)
+	}
+	return checkMarkers(got)
+}
+
+// checkMarkers compares what was said of the first snapshots with what must be said:
+// of each resource its begin and then its end.
+func checkMarkers(got []string) error {
+	byResource := func(a, b string) int {
+		a, _, _ = strings.Cut(a, " ")
+		b, _, _ = strings.Cut(b, " ")
+		return strings.Compare(a, b)
+	}
+	g, w := slices.Clone(got), slices.Clone(markers)
+	slices.SortStableFunc(g, byResource)
+	slices.SortStableFunc(w, byResource)
+	if !slices.Equal(g, w) {
+		return fmt.Errorf("the first snapshots were\n  %s\nexpected\n  %s", strings.Join(got, "\n  "), strings.Join(markers, "\n  "))
+	}
+	return nil
+}
+
+// next waits for the next line.
+func (t *transcript) next(ctx context.Context, tail *child.Process) (string, error) {
 	select {
 	case line := <-t.lines:
-		return s.matches(line)
+		return line, nil
 	case <-tail.Done():
 		select {
 		case line := <-t.lines: // the last one
-			return s.matches(line)
+			return line, nil
 		default:
-			return fmt.Errorf("%s: kbridge tail ended without its event: %w", s.what, tail.Wait())
+			return "", fmt.Errorf("kbridge tail ended without the event: %w", tail.Wait())
 		}
 	case <-time.After(patience):
-		return fmt.Errorf("%s: no event came within %s", s.what, patience)
+		return "", fmt.Errorf("no event came within %s", patience)
 	case <-ctx.Done():
-		return ctx.Err()
+		return "", ctx.Err()
 	}
 }
 

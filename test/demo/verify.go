@@ -34,17 +34,31 @@ type received struct {
 	UID             string
 	ResourceVersion string
 	Data            struct {
+		Count    int // of a snapshot's end
 		Kind     string
 		Metadata struct{ UID, Name, ResourceVersion string }
 	}
 }
 
-func (r *received) String() string {
-	resource := r.Resource
+func (r *received) resource() string {
 	if r.Group != "" {
-		resource += "." + r.Group
+		return r.Resource + "." + r.Group
 	}
-	return strings.TrimPrefix(r.Type, "dev.kbridge.object.") + " " + resource + " " + r.Namespace + "/" + r.Name
+	return r.Resource
+}
+
+func (r *received) String() string {
+	return strings.TrimPrefix(r.Type, "dev.kbridge.object.") + " " + r.resource() + " " + r.Namespace + "/" + r.Name
+}
+
+// marker is what the event says of a snapshot, as kbridge tail has it.
+func (r *received) marker() (string, bool) {
+	end, ok := strings.CutPrefix(r.Type, "dev.kbridge.snapshot.")
+	line := r.resource() + " " + end + " in " + r.Namespace
+	if end == "completed" {
+		line += fmt.Sprintf(", %d objects", r.Data.Count)
+	}
+	return line, ok
 }
 
 // verify compares what the stream has stored with what was done, all of it and no
@@ -55,11 +69,18 @@ func (d *demo) verify(ctx context.Context, steps []step, secret secretValue, sho
 		return err
 	}
 	var errs []error
-	var got, want []string
+	var got, want, snapshots []string
 	for _, m := range messages {
 		var r received
 		if err := json.Unmarshal(m.Data(), &r); err != nil {
 			return fmt.Errorf("read the event on %s: %w", m.Subject(), err)
+		}
+		if line, ok := r.marker(); ok {
+			snapshots = append(snapshots, line)
+			if len(got) > 0 {
+				errs = append(errs, fmt.Errorf("a snapshot after the first events: %s", line))
+			}
+			continue
 		}
 		if len(got) < len(steps) {
 			errs = append(errs, r.check(steps[len(got)], m.Headers().Get(jetstream.MsgIDHeader)))
@@ -74,6 +95,7 @@ func (d *demo) verify(ctx context.Context, steps []step, secret secretValue, sho
 	if g, w := strings.Join(got, "\n  "), strings.Join(want, "\n  "); g != w {
 		errs = append(errs, fmt.Errorf("the stream has\n  %s\nexpected\n  %s", g, w))
 	}
+	errs = append(errs, checkMarkers(snapshots))
 	errs = append(errs, d.search(secret, messages, shown))
 	return errors.Join(errs...)
 }
@@ -161,7 +183,7 @@ func (d *demo) search(secret secretValue, messages []jetstream.Msg, shown *trans
 	inEvents, inFiles := false, false
 	for _, place := range slices.Sorted(maps.Keys(places)) {
 		text := places[place]
-		if bytes.Contains(text, []byte(marker)) {
+		if bytes.Contains(text, []byte(canary)) {
 			inEvents = inEvents || strings.HasPrefix(place, "event ")
 			inFiles = inFiles || strings.HasPrefix(place, d.data())
 		}

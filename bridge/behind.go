@@ -1,0 +1,407 @@
+package bridge
+
+import (
+	"time"
+
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/state"
+)
+
+// behind is one object that the sink is behind on: what the sink last received of
+// it, and what is true now. Whatever happens in between is folded into it, so there
+// are no more of them than objects. The lane's mutex guards it.
+type behind struct {
+	key  event.Key
+	port *Port
+	// The state that the sink last received; empty if it received none.
+	uid, version string
+	gone         *event.Object // that object's last state, if it has been deleted since
+	goneAt       time.Time
+	now          *event.Object // what is there, or nil
+	nowAt        time.Time
+	deltas       int    // folded into this
+	inferred     bool   // found by comparison, not seen
+	first        bool   // owed to the sink's first snapshot
+	unsure       bool   // the sink may have received more from an earlier run than was stored
+	guessed      bool   // that it received uid is an instance of this
+	maybe        string // the uid that it may have received beyond what was stored
+	number       uint64 // of the first delta that was folded into this
+	next         *behind
+}
+
+// fold adds a delta to what the port's sink is behind on. The lane's lock is held.
+func (p *Port) fold(d *event.Delta, number uint64) {
+	key := d.Key()
+	b := p.behind[key]
+	if b == nil {
+		b = &behind{key: key, port: p, unsure: p.doubt, number: number}
+		b.uid, b.version = p.received(key, d)
+		if b.first = d.Type == event.Added && d.Snapshot != "" && p.snapshot != nil; b.first {
+			p.snapshot.open++
+		}
+		p.behind[key] = b
+		p.enqueue(b)
+	}
+	b.deltas++
+	b.inferred = b.inferred || d.Inferred
+	switch {
+	case d.Type != event.Deleted:
+		b.now, b.nowAt = d.Object, d.Time
+		if p.doubt {
+			b.maybe = d.Object.UID
+		}
+		if b.uid == d.Object.UID && wentBack(d.Object.ResourceVersion, b.version) {
+			b.version = "" // what the sink has is of a time that the server forgot
+		}
+		if b.unsure && b.gone != nil && b.gone.UID == d.Object.UID {
+			b.gone = nil // the watch tells the object's end again, or it is back
+			if b.guessed {
+				b.uid, b.version, b.guessed = "", "", false
+			}
+		}
+	case b.uid == d.Object.UID && b.gone == nil:
+		b.gone, b.goneAt, b.now = d.Object, d.Time, nil
+	case b.unsure && (b.uid == "" || b.gone != nil) && (p.doubt || b.maybe == d.Object.UID):
+		// An acknowledgement that came after the last batch was lost with the process,
+		// so the sink may know this object too. One deletion too many does no harm.
+		if b.gone != nil && b.gone.UID != d.Object.UID {
+			p.putGone(b, true)
+		}
+		b.uid, b.version, b.guessed = d.Object.UID, d.Object.ResourceVersion, true
+		b.gone, b.goneAt, b.now = d.Object, d.Time, nil
+	default:
+		b.now = nil // it came and went while the sink was behind
+		p.metrics.unseen.Inc()
+	}
+	if b.now == nil && b.gone == nil {
+		// The sink has never heard of the object, and need not.
+		p.metrics.folded.Add(float64(b.deltas))
+		p.drop(b)
+	}
+	p.touch(key)
+}
+
+// received is the state that the sink has of an object, once all that is under way
+// has arrived, when the delta d comes next.
+func (p *Port) received(key event.Key, d *event.Delta) (uid, version string) {
+	if q, busy := p.lane.keys[key]; busy {
+		if e := &q.newest.event; e.Type != event.Deleted {
+			return e.UID, e.ResourceVersion
+		}
+		return "", ""
+	}
+	switch {
+	case d.Old != nil:
+		return d.Old.UID, d.Old.ResourceVersion
+	case d.Type == event.Deleted:
+		return d.Object.UID, d.Object.ResourceVersion
+	default:
+		return "", ""
+	}
+}
+
+// wentBack says that version is older than one that was seen before: the server was
+// restored from a backup.
+func wentBack(version, before string) bool {
+	c, ok := event.CompareVersions(version, before)
+	return ok && c < 0
+}
+
+// enqueue puts b behind the port's others.
+func (p *Port) enqueue(b *behind) {
+	p.lane.owed(b, 1)
+	if p.lastBehind == nil {
+		p.firstBehind = b
+	} else {
+		p.lastBehind.next = b
+	}
+	p.lastBehind = b
+	p.lane.nudge()
+}
+
+// drop forgets b, which stays in the queue until its turn and is passed over then.
+func (p *Port) drop(b *behind) {
+	delete(p.behind, b.key)
+	b.port = nil
+	p.lane.owed(b, -1)
+	if b.first {
+		p.snapshotLess()
+	}
+	p.lane.nudge()
+}
+
+// pump moves what the ports are behind on into the window, as far as half of it: the
+// other half is for what happens now. It returns when there is no more room or
+// nothing left. The lane's lock is held.
+func (l *Lane) pump() {
+	left := pumpAtOnce
+	for idle := 0; l.behindCount > 0 && idle < len(l.ports) && l.hasShare(); {
+		if left == 0 {
+			l.nudge()
+			return
+		}
+		p := l.ports[l.turn%len(l.ports)]
+		l.turn++
+		if p.emit() {
+			idle = 0
+			left--
+		} else {
+			idle++
+		}
+	}
+	if l.behindCount == 0 && l.events == 0 {
+		l.room.Broadcast() // no answer will wake who waits for this
+	}
+	// Who waits for room is to hear first that it will not come.
+	if l.foldedCount == 0 && len(l.waiting) == 0 && l.hasShare() {
+		l.endFolding()
+	}
+}
+
+// pumpAtOnce bounds how many objects are encoded while the lane is locked.
+const pumpAtOnce = 256
+
+// owed counts what the lane is behind on. What is owed to a first snapshot is no
+// reason to fold other changes.
+func (l *Lane) owed(b *behind, n int) {
+	l.behindCount += n
+	if !b.first {
+		l.foldedCount += n
+	}
+}
+
+// hasShare says that less than half of the window is in use.
+func (l *Lane) hasShare() bool {
+	return !l.closing && l.bytes < l.opts.MaxBytes/2 && l.events < max(1, l.opts.MaxEvents/2)
+}
+
+// emit puts the next object that the port is behind on into the window: as its
+// deletion, as what is there now, or as both where it was made anew. It returns false
+// when there is none, or none may go yet.
+func (p *Port) emit() bool {
+	for p.firstBehind != nil && p.firstBehind.port == nil {
+		p.shift()
+	}
+	b := p.firstBehind
+	if b == nil || !p.mayGo() || !b.isStored() {
+		return false
+	}
+	p.shift()
+	delete(p.behind, b.key)
+	p.lane.owed(b, -1)
+	events := 0
+	inferred := b.inferred || b.deltas != 1
+	if b.gone != nil {
+		p.putGone(b, inferred)
+		b.uid, b.version = "", ""
+		events++
+	}
+	if b.now != nil && (b.now.UID != b.uid || b.now.ResourceVersion != b.version) {
+		d := event.Delta{Type: event.Updated, Resource: p.resource, Object: b.now, Inferred: inferred, Time: b.nowAt}
+		if b.uid != b.now.UID {
+			d.Type = event.Added
+		}
+		if b.first {
+			d.Inferred = false
+			d.Snapshot = p.snapshot.id
+		}
+		p.put(&d, base{b.uid, b.version, b.gone})
+		events++
+	} else if b.first {
+		p.snapshotLess()
+	}
+	if b.deltas > events {
+		p.metrics.folded.Add(float64(b.deltas - events))
+	}
+	p.touch(b.key)
+	return true
+}
+
+// isStored says that the state has a record of what the sink is behind on. Without
+// one, a kill right after this is sent would have the watch tell again, one by one and
+// in places after it, the changes that were folded into it.
+func (b *behind) isStored() bool {
+	return b.port.records == nil || b.first || b.number <= b.port.committed
+}
+
+// putGone puts the deletion of what the sink had into the window.
+func (p *Port) putGone(b *behind, inferred bool) {
+	p.put(&event.Delta{Type: event.Deleted, Resource: p.resource, Object: b.gone, Inferred: inferred, Time: b.goneAt}, base{b.uid, b.version, b.gone})
+}
+
+func (p *Port) shift() {
+	b := p.firstBehind
+	if p.firstBehind = b.next; p.firstBehind == nil {
+		p.lastBehind = nil
+	}
+	b.next = nil
+}
+
+// put encodes a delta that was folded or is part of a snapshot, and puts it into the
+// window without waiting. The lane's lock is held.
+func (p *Port) put(d *event.Delta, was base) {
+	if !p.types[d.Type] {
+		p.metrics.filteredType.Inc()
+		if d.Snapshot != "" {
+			p.snapshotLess()
+		}
+		return
+	}
+	m := p.encode(d)
+	p.lane.bytes += m.size
+	p.lane.events++
+	e := p.enter(m, was)
+	// What it stands for is recorded as behind until it is acknowledged: it holds up
+	// no position.
+	e.recorded = p.records != nil
+	if d.Snapshot != "" {
+		e.snapshot = p.snapshot
+	}
+}
+
+// beginFolding lets the ports fall behind, each delta into what is behind already.
+func (l *Lane) beginFolding() {
+	if l.folding {
+		return
+	}
+	l.folding = true
+	l.log.Warn("the sink's window has been full for too long: from here on changes are folded", "after", l.opts.FoldAfter,
+		"events", l.events, "bytes", l.bytes)
+	l.room.Broadcast()
+}
+
+func (l *Lane) endFolding() {
+	if !l.folding {
+		return
+	}
+	l.folding = false
+	l.fullSince = time.Time{}
+	l.log.Info("the sink has caught up")
+	l.room.Broadcast()
+}
+
+// base is what the sink has of an object before an event of it arrives.
+type base struct {
+	uid, version string
+	gone         *event.Object // the object's last state where the event says that it is gone
+}
+
+// record is what the state keeps of an object that the sink is not done with: what
+// the sink has of it for sure. It returns nil where there is nothing to keep. The
+// lane's lock is held.
+func (p *Port) record(key event.Key) *state.Behind {
+	b := p.behind[key]
+	oldest := p.lane.keys[key].oldest
+	for oldest != nil && oldest.event.Type >= event.Synced {
+		oldest = oldest.next // what is only said again leaves no record: see settle
+	}
+	if oldest != nil && oldest.recorded {
+		r := &state.Behind{UID: oldest.was.uid, ResourceVersion: oldest.was.version, First: oldest.snapshot != nil && oldest.snapshot.first}
+		// What is under way may arrive: its deletion is not to be lost either.
+		gone := func(o *event.Object) {
+			if o != nil && r.Gone == nil && (r.UID == "" || r.UID == o.UID) {
+				r.UID, r.Gone = o.UID, o
+				if r.ResourceVersion == "" {
+					r.ResourceVersion = o.ResourceVersion
+				}
+			}
+		}
+		for e := oldest; e != nil; e = e.next {
+			if e.event.Type == event.Deleted {
+				gone(e.was.gone)
+			}
+		}
+		if b != nil {
+			gone(b.gone)
+		}
+		r.Back = r.Gone != nil && p.isThere(key, r.Gone.UID)
+		return r
+	}
+	if b != nil {
+		return &state.Behind{
+			UID: b.uid, ResourceVersion: b.version, Gone: b.gone, First: b.first,
+			Back: b.gone != nil && b.now != nil && b.now.UID == b.gone.UID,
+		}
+	}
+	return nil
+}
+
+// isThere says that the object of that uid is there when all that is under way or
+// owed has arrived.
+func (p *Port) isThere(key event.Key, uid string) bool {
+	if b := p.behind[key]; b != nil {
+		return b.now != nil && b.now.UID == uid
+	}
+	e := &p.lane.keys[key].newest.event
+	return e.Type != event.Deleted && e.UID == uid
+}
+
+// touch notes that what the state keeps of an object has changed.
+func (p *Port) touch(key event.Key) {
+	if p.records != nil {
+		p.records[key] = struct{}{}
+	}
+}
+
+// restore makes the port behind on what the state says, given what the index of the
+// same state has. The index may be older than what the sink has: it waits for the
+// slowest sink, and what is between the two comes again through the watch.
+func (p *Port) restore(key event.Key, r state.Behind, indexed *event.Object) {
+	b := &behind{key: key, port: p, uid: r.UID, version: r.ResourceVersion, gone: r.Gone, first: r.First, deltas: 1, inferred: true, unsure: true}
+	b.goneAt = time.Now()
+	if indexed != nil && r.Gone != nil && r.Back {
+		b.now, b.nowAt = indexed, b.goneAt
+	} else if indexed != nil && (b.uid == "" || newer(indexed.ResourceVersion, b.version)) && (b.gone == nil || after(indexed, b.gone, p.resource.Selected)) {
+		b.now, b.nowAt = indexed, b.goneAt
+	}
+	if b.now != nil && b.gone == nil && b.uid != "" && b.uid != b.now.UID {
+		b.gone = p.resource.Remains(b.now.Namespace, b.now.Name, b.uid, b.version)
+	}
+	if b.now != nil {
+		b.maybe = b.now.UID
+	}
+	p.touch(key)
+	p.doubtful[key] = struct{}{}
+	// Where nothing is owed it waits all the same for what the watch tells again.
+	if b.first = b.first && p.snapshot != nil; b.first {
+		p.snapshot.open++
+	}
+	p.behind[key] = b
+	p.enqueue(b)
+}
+
+// after says that the object is there after the other one has gone: made anew, or back
+// in the selection.
+func after(o, gone *event.Object, selected bool) bool {
+	c, ok := event.CompareVersions(o.ResourceVersion, gone.ResourceVersion)
+	// Where versions do not compare, a state too many does no harm: its end comes again.
+	return c > 0 || !ok && (o.UID != gone.UID || selected && o.ResourceVersion != gone.ResourceVersion)
+}
+
+// newer says that version a is after b, and where the two do not compare that they differ.
+func newer(a, b string) bool {
+	c, ok := event.CompareVersions(a, b)
+	return c > 0 || !ok && a != b
+}
+
+// reached says that the watch has come to that version, or can not tell.
+func reached(version, now string) bool {
+	c, ok := event.CompareVersions(version, now)
+	return c <= 0 || !ok
+}
+
+// known says that the sink has received this delta before the restart: the watch was
+// resumed for the sake of another sink that is further back.
+func (p *Port) known(d *event.Delta) bool {
+	if p.resumed == "" {
+		return false
+	}
+	if _, doubtful := p.doubtful[d.Key()]; doubtful {
+		return false // the sink had everything but this
+	}
+	if c, ok := event.CompareVersions(d.Object.ResourceVersion, p.resumed); !ok || c > 0 {
+		p.resumed, p.doubtful = "", nil // from here on all is new
+		return false
+	}
+	return true
+}

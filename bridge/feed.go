@@ -1,0 +1,158 @@
+package bridge
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/state"
+)
+
+// Feed hands the deltas of one watch to the lanes of all its sinks, one after the
+// other, and knows from their answers what of the watch can be stored. One goroutine
+// calls Delta, Position and the List methods.
+type Feed struct {
+	id      state.ViewID
+	ports   []*Port
+	journal *journal // nil: there is no state
+	number  uint64   // of the last delta
+	index   Index
+	walking sync.Mutex // one snapshot at a time
+}
+
+// NewFeed makes the feed of a watch that nothing is remembered of.
+func NewFeed(index Index, ports ...*Port) *Feed { return &Feed{index: index, ports: ports} }
+
+// Delta implements informer.Handler.
+func (f *Feed) Delta(ctx context.Context, d *event.Delta) error {
+	f.number++
+	if f.journal != nil {
+		f.journal.note(f.number, d)
+	}
+	for i, p := range f.ports {
+		if err := p.delta(ctx, d, f.number); err != nil {
+			for _, later := range f.ports[i:] {
+				later.tear()
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// Position implements informer.Handler.
+func (f *Feed) Position(resourceVersion string) {
+	if f.journal != nil {
+		f.journal.label(f.number, resourceVersion)
+	}
+	for _, p := range f.ports {
+		p.mark(resourceVersion)
+	}
+}
+
+// Resumes implements informer.Handler: what comes up to resourceVersion may have come
+// before.
+func (f *Feed) Resumes(resourceVersion string) {
+	for _, p := range f.ports {
+		p.lane.mu.Lock()
+		if p.doubt { // not so a sink that is new
+			p.horizon = resourceVersion
+			if len(p.behind) > 0 {
+				p.held = resourceVersion
+			}
+			time.AfterFunc(doubtLimit, p.trust)
+		}
+		p.lane.mu.Unlock()
+	}
+}
+
+// doubtLimit is for how long a quiet watch may take to say that it has reached what
+// the server had at the start. An API server sends a bookmark a minute.
+const doubtLimit = 2 * time.Minute
+
+// trust ends the doubt, and lets go what waits for it.
+func (p *Port) trust() {
+	p.lane.mu.Lock()
+	defer p.lane.mu.Unlock()
+	p.doubt, p.horizon, p.held = false, "", ""
+	p.lane.nudge()
+	p.lane.room.Broadcast()
+}
+
+// ListBegins implements informer.Handler: the items of a list come in any order, so
+// until its end the position is void. snapshot is the id of the first snapshot where
+// this is the watch's first list, else empty.
+func (f *Feed) ListBegins(snapshot string) {
+	f.Position("")
+	for _, p := range f.ports {
+		p.lane.mu.Lock()
+		p.resumed, p.held = "", "" // what a list finds is compared with the index alone
+		p.lane.nudge()
+		if snapshot != "" && p.snapshot == nil {
+			p.beginSnapshot(snapshot, true, 0)
+		}
+		p.lane.mu.Unlock()
+	}
+}
+
+// ListEnds implements informer.Handler.
+func (f *Feed) ListEnds(resourceVersion string) {
+	if f.journal != nil {
+		f.journal.listed(f.number)
+	}
+	f.Position(resourceVersion)
+	for _, p := range f.ports {
+		p.endList(resourceVersion)
+	}
+}
+
+// Restated implements informer.Handler: the index has another body for the same state
+// of an object, because other paths are dropped now.
+func (f *Feed) Restated(o *event.Object) {
+	if f.journal != nil {
+		f.journal.restate(f.number, o)
+	}
+}
+
+// Snapshot says again what is there, to every sink at its own pace, and returns when
+// all of them have it or ctx has ended.
+func (f *Feed) Snapshot(ctx context.Context, id string) error {
+	f.walking.Lock()
+	defer f.walking.Unlock()
+	walks := make([]chan error, len(f.ports))
+	for i, p := range f.ports {
+		if !p.types[event.Synced] {
+			continue
+		}
+		walks[i] = make(chan error, 1)
+		go func() { walks[i] <- p.walk(ctx, id, p.Position(), f.index) }()
+	}
+	for i, walk := range walks {
+		if walk == nil {
+			continue
+		}
+		if err := f.ports[i].awaitWalk(walk); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// awaitWalk waits for a walk's end, which is near when its context ends. It does not
+// wait for a sink that has fallen behind: the walk goes on by itself, the sink gets no
+// other one before it has ended, and the other sinks' next snapshots need not wait.
+func (p *Port) awaitWalk(walk <-chan error) error {
+	for {
+		look := time.NewTimer(time.Second)
+		select {
+		case err := <-walk:
+			look.Stop()
+			return err
+		case <-look.C:
+			if p.lane.isFolding() {
+				return nil
+			}
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package bridge
+
+import (
+	"sync"
+
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/state"
+)
+
+// journal is what has happened to a watch's index and is not stored. The feed writes
+// it, the keeper collects it: what all sinks are done with goes to the store, with
+// the position at which that is true.
+type journal struct {
+	mu      sync.Mutex
+	pending []journalStep // in order; at most what the windows hold, and what came since the last collection
+	info    state.ViewInfo
+	dirty   bool // the info has changed since the last collection
+	ended   bool // the first list has ended, from number on
+	from    uint64
+}
+
+// journalStep is a change of the index, or of the position's label, by number.
+type journalStep struct {
+	number uint64
+	key    string
+	object *event.Object // nil: it is gone
+	label  bool
+	text   string // the label
+}
+
+func (j *journal) note(number uint64, d *event.Delta) {
+	s := journalStep{number: number, key: state.Key(d.Object.Namespace, d.Object.Name), object: d.Object}
+	if d.Type == event.Deleted {
+		s.object = nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pending = append(j.pending, s)
+}
+
+func (j *journal) restate(number uint64, o *event.Object) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pending = append(j.pending, journalStep{number: number, key: state.Key(o.Namespace, o.Name), object: o})
+}
+
+// label puts a label on the position after the delta of that number. A label that
+// follows another without a delta in between replaces it.
+func (j *journal) label(number uint64, text string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if last := len(j.pending) - 1; last >= 0 && j.pending[last].label && j.pending[last].number == number {
+		j.pending[last].text = text
+		return
+	}
+	j.pending = append(j.pending, journalStep{number: number, label: true, text: text})
+}
+
+// listed notes that the first list has ended with the delta of that number.
+func (j *journal) listed(number uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.info.Listed && !j.ended {
+		j.ended, j.from = true, number
+	}
+}
+
+// collect takes out what is settled up to that number, and adds it to the change. It
+// returns false where nothing has changed.
+func (j *journal) collect(settled uint64, change *state.ViewChange) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := 0
+	for n < len(j.pending) && j.pending[n].number <= settled {
+		s := j.pending[n]
+		n++
+		switch {
+		case s.label:
+			if j.info.Position != s.text {
+				j.info.Position, j.dirty = s.text, true
+			}
+		default:
+			change.Objects[s.key] = s.object
+			j.dirty = true
+		}
+	}
+	rest := copy(j.pending, j.pending[n:])
+	clear(j.pending[rest:])
+	j.pending = j.pending[:rest]
+	if j.ended && settled >= j.from {
+		j.ended, j.info.Listed, j.dirty = false, true, true
+	}
+	changed := j.dirty
+	j.dirty = false
+	change.Info = j.info
+	return changed
+}
+
+// settledTo is the number up to which all deltas of the port are dealt with, or
+// recorded as what its sink is behind on. While the sink falls behind all that is
+// under way is recorded, so that it does not hold the watch's position. The lane's
+// lock is held.
+func (p *Port) settledTo() uint64 {
+	if p.lane.folding {
+		for e := p.head; e != nil; e = e.after {
+			if !e.dealt && !e.recorded {
+				e.recorded = true
+				p.touch(e.event.Key)
+			}
+		}
+		return p.taken
+	}
+	for e := p.head; e != nil; e = e.after {
+		if !e.dealt && !e.recorded {
+			return min(e.number-1, p.taken)
+		}
+	}
+	return p.taken
+}
+
+// collect adds what has changed of the port to the change, and returns the number up
+// to which its deltas are settled, and whether anything has changed.
+func (p *Port) collect(change *state.LaneChange, stored *state.LaneInfo) (settled uint64, changed bool) {
+	p.lane.mu.Lock()
+	defer p.lane.mu.Unlock()
+	settled = p.settledTo()
+	p.gathered = p.taken
+	for key := range p.records {
+		change.Behind[state.Key(key.Namespace, key.Name)] = p.record(key)
+		changed = true
+	}
+	clear(p.records)
+	change.Info = state.LaneInfo{Position: p.position, Snapshot: p.snapshot.stored()}
+	if p.snapshot == nil {
+		change.Info.Snapshot = p.again
+	}
+	if p.lane.folding {
+		change.Info.Position = p.newest
+	}
+	if change.Info.Position != stored.Position || !sameSnapshot(change.Info.Snapshot, stored.Snapshot) {
+		*stored = change.Info
+		changed = true
+	}
+	return settled, changed
+}
+
+func sameSnapshot(a, b *state.Snapshot) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}

@@ -1,0 +1,320 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/state"
+)
+
+// Keeper stores, behind the acknowledgements, what survives a restart. It loads the
+// feeds before they run, and writes a batch whenever storeEvery has passed or
+// storeSteps changes wait, never on the path of an event.
+type Keeper struct {
+	store   state.Store
+	cluster string
+	log     *slog.Logger
+	metrics keeperMetrics
+
+	mu    sync.Mutex // held while the store is used
+	feeds []*Feed
+	lanes map[state.LaneID]*state.LaneInfo // as gathered last
+	batch *state.Batch                     // gathered and not committed
+	err   atomic.Pointer[error]            // of the last commit
+}
+
+// What is settled is gathered often, so that of an object that changes all the time
+// only the last state is held, and written less often.
+const (
+	gatherEvery  = 100 * time.Millisecond
+	storeEvery   = time.Second
+	storeObjects = 50_000
+)
+
+type keeperMetrics struct {
+	commits, errors prometheus.Counter
+	seconds         prometheus.Observer
+	objects         prometheus.Counter
+}
+
+// NewKeeper makes a keeper of the store for the cluster of that identity. Where the
+// store is of another cluster its positions are void: what it knows is compared with
+// a list.
+func NewKeeper(store state.Store, cluster string, reg prometheus.Registerer, log *slog.Logger) *Keeper {
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		reg.MustRegister(c)
+		return c
+	}
+	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "kbridge_state_commit_seconds", Help: "How long it takes to store a batch.",
+		Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10},
+	})
+	reg.MustRegister(seconds)
+	return &Keeper{
+		store: store, cluster: cluster, log: log, lanes: map[state.LaneID]*state.LaneInfo{},
+		metrics: keeperMetrics{
+			commits: counter("kbridge_state_commits_total", "Batches that were stored."),
+			errors:  counter("kbridge_state_errors_total", "Batches that could not be stored, and are tried again with what has come since."),
+			objects: counter("kbridge_state_objects_total", "Objects in the batches that were stored."),
+			seconds: seconds,
+		},
+	}
+}
+
+// Known is what the state has of a watch.
+type Known struct {
+	state.ViewInfo
+	Objects []*event.Object
+	// Snapshot is the id of a first snapshot that was not completed.
+	Snapshot string
+	// Again is the id of a snapshot that said again what is there and was not completed.
+	Again string
+}
+
+// Rules are what bodies go through before anybody sees them.
+type Rules struct {
+	Name string // equal names leave equal bodies
+	// Rescan returns an object whose body went through other rules as these leave it.
+	Rescan func(*event.Object) *event.Object
+}
+
+// Load makes the feed of a watch with what the store has of it. Each port is of
+// another lane, and names its sink.
+func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index, ports ...*Port) (*Feed, *Known, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := &Feed{id: id, index: index, ports: ports, journal: &journal{}}
+	known := &Known{}
+	objects := map[string]*event.Object{}
+	var err error
+	known.ViewInfo, err = k.store.LoadView(id, func(o *event.Object) error {
+		known.Objects = append(known.Objects, o)
+		objects[state.Key(o.Namespace, o.Name)] = o
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	rescan := rules.Rescan
+	if known.Rules == rules.Name {
+		rescan = nil
+	}
+	if rescan != nil {
+		for i, o := range known.Objects {
+			o = rescan(o)
+			known.Objects[i], objects[state.Key(o.Namespace, o.Name)] = o, o
+			f.journal.restate(0, o)
+		}
+	}
+	if known.Cluster != k.cluster || known.Version != version {
+		known.Position = "" // of another cluster, or with bodies of another version
+	}
+	for _, p := range ports {
+		if err := k.loadPort(f, p, known, objects, rescan); err != nil {
+			return nil, nil, err
+		}
+	}
+	f.journal.info = known.ViewInfo
+	f.journal.info.Cluster, f.journal.info.Version, f.journal.info.Rules = k.cluster, version, rules.Name
+	f.journal.dirty = true
+	k.feeds = append(k.feeds, f)
+	return f, known, nil
+}
+
+func (k *Keeper) loadPort(f *Feed, p *Port, known *Known, objects map[string]*event.Object, rescan func(*event.Object) *event.Object) error {
+	id := state.LaneID{Sink: p.lane.Name(), View: f.id}
+	info, records, isKnown, err := k.store.LoadLane(id)
+	if err != nil {
+		return err
+	}
+	k.lanes[id] = &info
+	p.lane.mu.Lock()
+	defer p.lane.mu.Unlock()
+	p.records, p.doubtful = map[event.Key]struct{}{}, map[event.Key]struct{}{}
+	p.position, p.newest = known.Position, known.Position
+	p.doubt = isKnown
+	if known.Position != "" && newer(info.Position, known.Position) {
+		p.resumed, p.held = info.Position, info.Position
+	}
+	keyOf := func(namespace, name string) event.Key {
+		return event.Key{Group: p.resource.Group, Resource: p.resource.Resource, Namespace: namespace, Name: name}
+	}
+	switch {
+	case !isKnown && (known.Listed || len(known.Objects) > 0):
+		// A sink that is new to a watch that is not: it is owed all that is there.
+		s := p.beginSnapshot(newSnapshotID(), true, 0)
+		s.listed, s.version = known.Listed, known.Position
+		for _, o := range known.Objects {
+			p.restore(keyOf(o.Namespace, o.Name), state.Behind{First: true}, o)
+		}
+		p.completeSnapshot()
+		return nil
+	case info.Snapshot != nil && info.Snapshot.First:
+		s := p.beginSnapshot(info.Snapshot.ID, true, info.Snapshot.Sent)
+		known.Snapshot = s.id
+		s.listed, s.version = known.Listed, known.Position
+	case info.Snapshot != nil:
+		known.Again = info.Snapshot.ID
+		p.again = info.Snapshot
+	}
+	for key, r := range records {
+		if r.Gone != nil && rescan != nil {
+			r.Gone = rescan(r.Gone)
+		}
+		namespace, name := state.SplitKey(key)
+		p.restore(keyOf(namespace, name), r, objects[key])
+		if b := p.behind[keyOf(namespace, name)]; b != nil {
+			b.unsure = true
+		}
+		if p.position != "" && r.Gone != nil && newer(r.Gone.ResourceVersion, p.position) && (p.held == "" || newer(r.Gone.ResourceVersion, p.held)) {
+			p.held = r.Gone.ResourceVersion
+		}
+	}
+	p.completeSnapshot()
+	return nil
+}
+
+func newSnapshotID() string { return event.NewSnapshotID(time.Now()) }
+
+// Run stores until ctx ends; the caller stores a last time when the lanes have come to
+// rest. It returns an error where the
+// state belongs to another process now: what is stored would not be true any more.
+func (k *Keeper) Run(ctx context.Context) error {
+	ticker := time.NewTicker(gatherEvery)
+	defer ticker.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ticker.C:
+			if time.Since(last) < storeEvery && k.gather() < storeObjects {
+				continue
+			}
+			last = time.Now()
+			if err := k.Store(); errors.Is(err, state.ErrFenced) {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// gather adds to the batch what can be stored now, and returns the number of objects
+// in it.
+func (k *Keeper) gather() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.gatherLocked()
+}
+
+func (k *Keeper) gatherLocked() int {
+	if k.batch == nil {
+		k.batch = &state.Batch{Views: map[state.ViewID]*state.ViewChange{}, Lanes: map[state.LaneID]*state.LaneChange{}}
+	}
+	for _, f := range k.feeds {
+		k.collect(f)
+	}
+	n := 0
+	for _, v := range k.batch.Views {
+		n += len(v.Objects)
+	}
+	for _, l := range k.batch.Lanes {
+		n += len(l.Behind)
+	}
+	return n
+}
+
+// Store writes what can be stored now. Where that fails it is kept, and written with
+// what has come since the next time: a disk that is full does not stop delivery.
+func (k *Keeper) Store() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.gatherLocked()
+	if len(k.batch.Views)+len(k.batch.Lanes) == 0 {
+		k.stored(func(p *Port) uint64 { return p.gathered })
+		return nil
+	}
+	began := time.Now()
+	err := k.store.Commit(k.batch)
+	k.metrics.seconds.Observe(time.Since(began).Seconds())
+	switch {
+	case err != nil:
+		k.metrics.errors.Inc()
+		if k.err.Swap(&err) == nil {
+			k.log.Error("the state can not be stored: events go on, but what is stored gets old", "err", err)
+		}
+		k.stored(func(p *Port) uint64 { return ^uint64(0) }) // deliver on, whatever is stored
+		return fmt.Errorf("store the state: %w", err)
+	case k.err.Swap(nil) != nil:
+		k.log.Info("the state is stored again")
+	}
+	k.stored(func(p *Port) uint64 { return p.gathered })
+	for _, v := range k.batch.Views {
+		k.metrics.objects.Add(float64(len(v.Objects)))
+	}
+	k.metrics.commits.Inc()
+	k.batch = nil
+	return nil
+}
+
+// collect adds to the batch what has changed of a feed. First the ports are asked how
+// far they are, each with what its sink is behind on at that moment; then the journal
+// gives out as much as all of them are done with. So the index never passes a delta
+// that is neither delivered nor recorded.
+func (k *Keeper) collect(f *Feed) {
+	settled := ^uint64(0)
+	for _, p := range f.ports {
+		id := state.LaneID{Sink: p.lane.Name(), View: f.id}
+		change := &state.LaneChange{Behind: map[string]*state.Behind{}}
+		to, changed := p.collect(change, k.lanes[id])
+		settled = min(settled, to)
+		if !changed {
+			continue
+		}
+		if old := k.batch.Lanes[id]; old != nil {
+			maps.Copy(old.Behind, change.Behind)
+			old.Info = change.Info
+			continue
+		}
+		k.batch.Lanes[id] = change
+	}
+	change := k.batch.Views[f.id]
+	if change == nil {
+		change = &state.ViewChange{Objects: map[string]*event.Object{}}
+	}
+	if f.journal.collect(settled, change) {
+		k.batch.Views[f.id] = change
+	}
+}
+
+// stored tells the ports up to which delta the state has what their sinks are behind on.
+func (k *Keeper) stored(number func(*Port) uint64) {
+	for _, f := range k.feeds {
+		for _, p := range f.ports {
+			p.lane.mu.Lock()
+			p.committed = number(p)
+			if len(p.behind) > 0 {
+				p.lane.nudge()
+			}
+			p.lane.mu.Unlock()
+		}
+	}
+}
+
+// Err is what keeps the state from being stored, or nil.
+func (k *Keeper) Err() error {
+	if err := k.err.Load(); err != nil {
+		return fmt.Errorf("state: %w", *err)
+	}
+	return nil
+}

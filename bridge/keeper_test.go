@@ -1,0 +1,628 @@
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/state"
+)
+
+// versions are the versions of what is stored of the objects, in order of name.
+func (v memoryView) versions() string {
+	var list []string
+	for _, o := range v.objects {
+		list = append(list, o.UID+"/"+o.ResourceVersion)
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+func wantStored(t *testing.T, m *memory, position, objects string) {
+	t.Helper()
+	if v := m.view(); v.info.Position != position || v.versions() != objects {
+		t.Errorf("stored are %q at %q, want %q at %q", v.versions(), v.info.Position, objects, position)
+	}
+}
+
+func TestIndexAndPositionAreStoredTogetherBehindTheAcknowledgements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{}
+		l := start(t, m, s, setup{}, d)
+		l.list()
+		d.run()
+		hold(d)
+		s.has("a", "b")
+		l.sync()
+		l.store()
+		wantStored(t, m, "0", "")
+		d.answer(1)
+		l.store()
+		wantStored(t, m, "1", "a1/1")
+		s.has("c")
+		s.gone("a")
+		l.sync()
+		synctest.Wait()
+		d.mu.Lock() // c and a before b
+		d.open = append(d.open[1:], d.open[0])
+		d.mu.Unlock()
+		d.answer(2)
+		l.store()
+		wantStored(t, m, "1", "a1/1")
+		d.answer(1)
+		l.store()
+		wantStored(t, m, "4", "b1/2 c1/3")
+		s.version = 9
+		bookmark(l)
+		l.store()
+		wantStored(t, m, "9", "b1/2 c1/3")
+		commits := m.commits
+		l.store()
+		if m.commits != commits {
+			t.Error("a batch is stored although nothing has changed")
+		}
+	})
+}
+
+func TestThePositionFollowsTheSlowerSink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, quick, slow := newMemory(), newAPIServer(), &desk{flow: true}, &desk{}
+		l := start(t, m, s, setup{}, quick, slow)
+		l.list()
+		slow.run()
+		hold(slow)
+		s.has("a", "b")
+		l.sync()
+		synctest.Wait()
+		slow.answer(1)
+		l.store()
+		wantStored(t, m, "1", "a1/1")
+		if p := m.lane("sink0").info.Position; p != "2" {
+			t.Errorf("the quick sink's position is %q", p)
+		}
+		l.kill()
+
+		// The watch goes on for the slower one, and the quicker one has it all.
+		s.has("b")
+		quick2, slow2 := &desk{flow: true}, &desk{flow: true}
+		l = start(t, m, s, setup{}, quick2, slow2)
+		l.resume()
+		l.drain()
+		quick2.wants(t, 0, "updated b1/3")
+		slow2.wants(t, 0, "added b1/2", "updated b1/3")
+		if n := l.rigs[0].sum("kbridge_filtered_total"); n != 1 {
+			t.Errorf("%d are counted as known", n)
+		}
+	})
+}
+
+func TestASinkThatIsBehindHoldsNoPositionAndGoesOnFromItsRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{}
+		l := start(t, m, s, setup{change: []change{folds}}, d)
+		l.list()
+		d.run()
+		s.has("k", "g", "r")
+		l.sync()
+		synctest.Wait()
+		hold(d)
+		s.has("w", "x", "y", "z")
+		l.sync()
+		done := make(chan struct{})
+		go func() { s.has("k"); s.gone("g", "r"); s.has("r", "new"); l.sync(); close(done) }()
+		<-done
+		l.store()
+		wantStored(t, m, "12", "k1/8 new1/12 r2/11 w1/4 x1/5 y1/6 z1/7")
+		behind := m.lane("sink0").behind
+		for key, want := range map[string]string{
+			"shop/k": "k1/1", "shop/g": "g1/2 gone", "shop/r": "r1/3 gone", "shop/new": "/", "shop/w": "/", "shop/z": "/",
+		} {
+			r, ok := behind[key]
+			got := r.UID + "/" + r.ResourceVersion
+			if r.Gone != nil {
+				got += " gone"
+			}
+			if !ok || got != want {
+				t.Errorf("the record of %s is %q, want %q", key, got, want)
+			}
+		}
+		if len(behind) != 8 {
+			t.Errorf("%d records", len(behind))
+		}
+		l.kill()
+
+		d = &desk{flow: true}
+		l = start(t, m, s, setup{}, d)
+		l.resume() // nothing comes
+		l.drain()
+		got := d.told()
+		slices.Sort(got)
+		want := []string{"added new1/12 inferred", "added r2/11 inferred", "added w1/4 inferred", "added x1/5 inferred", "added y1/6 inferred", "added z1/7 inferred",
+			"deleted g1/9 inferred", "deleted r1/10 inferred", "updated k1/8 inferred"}
+		if !slices.Equal(got, want) {
+			t.Errorf("the sink got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		l.store()
+		if behind := m.lane("sink0").behind; len(behind) != 0 {
+			t.Errorf("it has caught up, and %d records are left", len(behind))
+		}
+	})
+}
+
+// A change in the window from before the sink fell behind is followed by what was
+// folded: once it has arrived, the position passes, and the record has to be there.
+func TestWhatIsFoldedBehindAnOpenEventIsRecordedWhenThatIsDealtWith(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{}
+		l := start(t, m, s, setup{change: []change{folds, func(o *Options) { o.MaxEvents = 8 }}}, d)
+		l.list()
+		d.run()
+		hold(d)
+		s.has("a", "b", "c", "d", "e", "f", "g", "k")
+		l.sync()
+		s.has("k")
+		l.sync() // folded after five seconds
+		d.answer(7)
+		if !l.rigs[0].isFolding() || l.rigs[0].open() != 1 {
+			t.Fatal("k1/9 is sent before there is a record of what it stands for")
+		}
+		l.store()
+		synctest.Wait()
+		if l.rigs[0].isFolding() || l.rigs[0].open() != 2 {
+			t.Fatal("k1/9 is not in the window, behind k1/8")
+		}
+		d.answer(1)
+		l.store()
+		wantStored(t, m, "9", "a1/1 b1/2 c1/3 d1/4 e1/5 f1/6 g1/7 k1/9")
+		if r, ok := m.lane("sink0").behind["shop/k"]; !ok || r.ResourceVersion != "8" {
+			t.Errorf("the position has passed a change that is neither acknowledged nor recorded: %+v", r)
+		}
+	})
+}
+
+// What is under way when the state is stored may arrive after: its deletion is not
+// to be folded away.
+func TestADeletionIsNotFoldedAwayWhereTheAdditionMayHaveArrived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{}
+		s.has("a", "b")
+		l := start(t, m, s, setup{}, d)
+		l.list()
+		synctest.Wait()
+		d.answer(1) // started
+		l.store()   // a and b are under way
+		d.answer(2) // they arrive, and nothing is stored any more
+		l.kill()
+		s.gone("a")
+
+		d = &desk{}
+		l = start(t, m, s, setup{}, d)
+		l.resume()
+		d.run()
+		l.drain()
+		got := d.told()
+		if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "deleted a1/") }) {
+			t.Errorf("the sink was told of a, and not that it has gone: %s", got)
+		}
+	})
+}
+
+func TestADeltaThatWasLostIsNeverPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{}
+		l := start(t, m, s, setup{types: []event.Type{event.Added}, change: []change{func(o *Options) { o.MaxEvents = 1 }}}, d)
+		l.list()
+		d.run()
+		hold(d)
+		s.has("a")
+		l.sync()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		l.ctx = ctx
+		s.has("b")
+		l.sync() // waits for room, and the daemon stops
+		if ctx.Err() == nil {
+			t.Fatal("it had room")
+		}
+		s.has("a") // is filtered
+		l.sync()
+		d.run()
+		l.store()
+		wantStored(t, m, "1", "a1/1")
+	})
+}
+
+func TestABatchThatCannotBeStoredIsStoredWithTheNext(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			m, s, d := newMemory(), newAPIServer(), &desk{flow: true}
+			l := start(t, m, s, setup{}, d)
+			l.list()
+			l.drain()
+			l.store()
+			m.fail, m.late = errDisk, late
+			for _, name := range []string{"a", "b", "a"} {
+				s.has(name)
+				l.sync()
+				l.drain()
+				if err := l.keeper.Store(); !errors.Is(err, errDisk) || !errors.Is(l.keeper.Err(), errDisk) {
+					t.Errorf("%v, %v", err, l.keeper.Err())
+				}
+			}
+			m.fail = nil
+			l.store()
+			wantStored(t, m, "3", "a1/3 b1/2")
+			if err := l.keeper.Err(); err != nil {
+				t.Error(err)
+			}
+			if p := m.lane("sink0").info.Position; p != "3" {
+				t.Errorf("the sink's position is %q", p)
+			}
+		})
+	}
+}
+
+func TestTheKeeperStoresEachSecondAndEndsWhenItIsFenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{flow: true}
+		l := start(t, m, s, setup{}, d)
+		l.list()
+		ended := make(chan error, 1)
+		go func() { ended <- l.keeper.Run(t.Context()) }()
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		wantStored(t, m, "0", "")
+		s.has("a")
+		l.sync()
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		wantStored(t, m, "1", "a1/1")
+		m.mu.Lock()
+		m.fail = fmt.Errorf("store: %w", state.ErrFenced)
+		m.mu.Unlock()
+		s.has("a")
+		l.sync()
+		if err := <-ended; !errors.Is(err, state.ErrFenced) {
+			t.Errorf("Run returns %v", err)
+		}
+	})
+}
+
+func TestANewSinkGetsAFirstSnapshotOfWhatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{flow: true}
+		s.has("a", "b")
+		l := start(t, m, s, setup{}, d)
+		l.list()
+		l.drain()
+		l.store()
+		l.kill()
+		before := len(d.told())
+		fresh := &desk{flow: true}
+		l = start(t, m, s, setup{}, d, fresh)
+		s.has("a")
+		l.drain()
+		l.resume()
+		l.drain()
+		d.wants(t, before, "updated a1/3")
+		got := fresh.told()
+		if len(got) != 5 || !strings.HasPrefix(got[0], "started ") || !strings.HasPrefix(got[3], "completed ") || got[4] != "updated a1/3" {
+			t.Errorf("%s", got)
+		}
+		if count, version := fresh.completed(t, 0); count != 2 || version != "2" {
+			t.Errorf("%d events at %s", count, version)
+		}
+	})
+}
+
+// A first list that was cut short has left objects in the index. A sink that is new
+// then is owed them as well: the list that follows says nothing of what is known.
+func TestASinkThatIsNewWhileAFirstListIsUnfinishedGetsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{flow: true}
+		s.has("a", "b")
+		l := start(t, m, s, setup{}, d)
+		l.feed.ListBegins("S")
+		l.mu.Lock()
+		if err := l.set(s.objects["a"], event.Delta{Snapshot: "S"}); err != nil {
+			t.Fatal(err)
+		}
+		l.mu.Unlock()
+		l.drain()
+		l.store()
+		l.kill()
+		wantStored(t, m, "", "a1/1")
+		fresh := &desk{flow: true}
+		l = start(t, m, s, setup{}, d, fresh)
+		l.resume()
+		l.drain()
+		var added []string
+		for _, told := range fresh.told() {
+			if strings.HasPrefix(told, "added ") {
+				added = append(added, strings.Fields(told)[1])
+			}
+		}
+		slices.Sort(added)
+		if !slices.Equal(added, []string{"a1/1", "b1/2"}) {
+			t.Errorf("the new sink got %s", fresh.told())
+		}
+	})
+}
+
+func TestASnapshotThatWasCutShortKeepsItsID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{}
+		s.has("a", "b", "c")
+		l := start(t, m, s, setup{}, d)
+		l.list()
+		synctest.Wait()
+		d.answer(2) // started and one
+		l.store()
+		l.kill()
+		d = &desk{flow: true}
+		l = start(t, m, s, setup{}, d)
+		l.resume()
+		l.drain()
+		got := d.told()
+		if len(got) != 4 || got[0] != "started S3" || got[3] != "completed S3" || !strings.HasSuffix(got[1], " in S3") {
+			t.Errorf("%s", got)
+		}
+		if count, _ := d.completed(t, 0); count != 3 {
+			t.Errorf("%d events, of which one was sent before the stop", count)
+		}
+
+		// And one that says again what is there.
+		hold(d)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = l.feed.Snapshot(ctx, "R") }()
+		d.answer(2)
+		l.store()
+		l.kill()
+		cancel()
+		for range 3 { // however often it is stopped before it can begin
+			d = &desk{flow: true}
+			l = start(t, m, s, setup{}, d)
+			if l.known.Again != "R" || l.known.Snapshot != "" {
+				t.Fatalf("the state knows of %q and %q", l.known.Again, l.known.Snapshot)
+			}
+			l.store()
+			l.kill()
+		}
+		l = start(t, m, s, setup{}, d)
+		l.resume()
+		if err := l.feed.Snapshot(t.Context(), l.known.Again); err != nil {
+			t.Error(err)
+		}
+		d.wants(t, 0, "started R", "synced a1/1 in R", "synced b1/2 in R", "synced c1/3 in R", "completed R")
+		l.store()
+		if s := m.lane("sink0").info.Snapshot; s != nil {
+			t.Errorf("%+v is stored as unfinished", s)
+		}
+	})
+}
+
+func TestAnotherClusterOrVersionVoidsThePosition(t *testing.T) {
+	for _, with := range []setup{{cluster: "other"}, {version: "v2"}, {}} {
+		synctest.Test(t, func(t *testing.T) {
+			m, s, d := newMemory(), newAPIServer(), &desk{flow: true}
+			s.has("a")
+			l := start(t, m, s, setup{}, d)
+			l.list()
+			l.drain()
+			l.store()
+			l.kill()
+			l = start(t, m, s, with, d)
+			want := ""
+			if with.cluster+with.version == "" {
+				want = "1"
+			}
+			if l.known.Position != want || !l.known.Listed || len(l.known.Objects) != 1 {
+				t.Errorf("%+v: the state knows %d objects at %q", with, len(l.known.Objects), l.known.Position)
+			}
+			l.store()
+			if v := m.view(); v.info.Position != want {
+				t.Errorf("stored is %q", v.info.Position)
+			}
+		})
+	}
+}
+
+func TestUnderOtherRulesBodiesAreScannedAgainBeforeAnythingIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{}
+		l := start(t, m, s, setup{change: []change{folds}, rules: Rules{Name: "old"}}, d)
+		l.list()
+		d.run()
+		s.has("a", "g")
+		l.sync()
+		synctest.Wait()
+		hold(d)
+		s.has("w", "x", "y", "z")
+		l.sync()
+		s.has("a")
+		s.gone("g")
+		l.sync()
+		l.store()
+		l.kill()
+		d = &desk{flow: true}
+		scanned := 0
+		rules := Rules{Name: "new", Rescan: func(o *event.Object) *event.Object {
+			scanned++
+			c := *o
+			c.JSON = bytes.Replace(slices.Clone(o.JSON), []byte(`"kind":"Thing"`), []byte(`"kind":"Clean"`), 1)
+			return &c
+		}}
+		l = start(t, m, s, setup{rules: rules}, d)
+		l.resume()
+		l.drain()
+		if scanned != 6 || len(d.told()) != 6 {
+			t.Errorf("%d bodies were scanned, %s", scanned, d.told())
+		}
+		for _, value := range d.values {
+			if !strings.Contains(value, `"kind":"Clean"`) {
+				t.Errorf("the sink got %s", value)
+			}
+		}
+		l.store()
+		for key, o := range m.view().objects {
+			if !strings.Contains(string(o.JSON), "Clean") {
+				t.Errorf("%s is stored as it was", key)
+			}
+		}
+		if m.view().info.Rules != "new" {
+			t.Error("the new rules are not stored")
+		}
+		l.kill()
+		rules.Rescan = func(*event.Object) *event.Object { t.Error("scanned again under the same rules"); return nil }
+		start(t, m, s, setup{rules: rules}, d)
+	})
+}
+
+func TestADoubtfulObjectIsNotPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, slow, ahead := newMemory(), newAPIServer(), &desk{}, &desk{}
+		with := setup{change: []change{func(o *Options) {
+			if o.Sink.Name() == "sink1" {
+				folds(o)
+			}
+		}}}
+		l := start(t, m, s, with, slow, ahead)
+		l.list()
+		slow.run()
+		ahead.run()
+		s.has("k")
+		l.sync()
+		synctest.Wait()
+		hold(slow)
+		hold(ahead)
+		s.has("w", "x", "y", "z")
+		l.sync()
+		s.has("k") // folded for the one, and in the window of the other
+		l.sync()
+		l.store()
+		wantStored(t, m, "1", "k1/1")
+		if p := m.lane("sink1").info.Position; p != "6" {
+			t.Errorf("the sink that folds is at %q", p)
+		}
+		l.kill()
+		slow, ahead = &desk{flow: true}, &desk{flow: true}
+		l = start(t, m, s, with, slow, ahead)
+		l.resume()
+		l.drain()
+		for _, d := range []*desk{slow, ahead} {
+			got := d.told()
+			if len(got) < 5 || !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "updated k1/6") }) {
+				t.Errorf("%s", got)
+			}
+		}
+	})
+}
+
+// The record of a sink that is ahead of the index must not be sent before the watch
+// has told again what led to it: a consumer would hear of an end, and then of what
+// came before it.
+func TestWhatASinkIsBehindOnWaitsForWhatTheWatchSaysAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, slow, ahead := newMemory(), newAPIServer(), &desk{}, &desk{}
+		with := setup{change: []change{func(o *Options) {
+			if o.Sink.Name() == "sink1" {
+				folds(o)
+			}
+		}}}
+		l := start(t, m, s, with, slow, ahead)
+		l.list()
+		slow.run()
+		ahead.run()
+		s.has("k")
+		l.sync()
+		synctest.Wait()
+		hold(slow)
+		hold(ahead)
+		s.has("w", "x", "y", "z", "k")
+		s.gone("k")
+		l.sync()
+		l.store()
+		wantStored(t, m, "1", "k1/1")
+		l.kill()
+		slow, ahead = &desk{flow: true}, &desk{flow: true}
+		l = start(t, m, s, with, slow, ahead)
+		time.Sleep(time.Minute)
+		ahead.wants(t, 0) // the server does not answer yet
+		l.resume()
+		l.drain()
+		ends := 0
+		for i, told := range ahead.told() {
+			if strings.HasPrefix(told, "deleted k1/") {
+				ends = i + 1
+			} else if ends > 0 && strings.Contains(told, " k1/") {
+				t.Errorf("after its end the sink hears %s", told)
+			}
+		}
+		if ends == 0 {
+			t.Errorf("%s", ahead.told())
+		}
+	})
+}
+
+// The lanes run before the state is loaded: what a sink is behind on goes out
+// although nothing happens.
+func TestWhatASinkIsBehindOnGoesOutByItselfAfterAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{}
+		s.has("k")
+		l := start(t, m, s, setup{}, d)
+		l.list()
+		d.run()
+		l.drain()
+		l.store()
+		l.kill()
+		m.lanes[state.LaneID{Sink: "sink0", View: viewName}].behind["shop/k"] = state.Behind{UID: "k1", ResourceVersion: "0"}
+		d = &desk{flow: true}
+		r := newRig(t, d.publish, func(o *Options) { o.Sink = named{testSink{d.publish}, "sink0"} })
+		synctest.Wait()
+		p := r.port()
+		w := watchOf(t, p)
+		if _, _, err := l.keeper.Load(viewName, "v1", Rules{}, w, p); err != nil {
+			t.Fatal(err)
+		}
+		d.wants(t, 0, "updated k1/1 inferred")
+	})
+}
+
+// The index waits for the slowest sink. What it has may be older than what a record
+// says, and is then no news to the sink of that record.
+func TestAnIndexThatIsOlderThanARecordIsNoNews(t *testing.T) {
+	for _, c := range []struct {
+		name, position string
+		indexed        *event.Object
+		record         state.Behind
+		want           []string
+	}{
+		{"the sink has a later object of the name", "50", thing("k", "k1", 50), state.Behind{UID: "k2", ResourceVersion: "60"}, nil},
+		{"the sink has a later state", "50", thing("k", "k1", 50), state.Behind{UID: "k1", ResourceVersion: "60"}, nil},
+		{"the sink has an earlier state", "50", thing("k", "k1", 50), state.Behind{UID: "k1", ResourceVersion: "40"}, []string{"updated k1/50 inferred"}},
+		{"the sink has nothing", "50", thing("k", "k1", 50), state.Behind{}, []string{"added k1/50 inferred"}},
+		{"it has gone since", "", thing("k", "k1", 50), state.Behind{UID: "k1", ResourceVersion: "40", Gone: thing("k", "k1", 50)}, []string{"deleted k1/50 inferred"}},
+		{"it has gone and come back", "90", thing("k", "k1", 80), state.Behind{UID: "k1", ResourceVersion: "40", Gone: thing("k", "k1", 70)}, []string{"deleted k1/70 inferred", "added k1/80 inferred"}},
+		{"another has come", "90", thing("k", "k2", 80), state.Behind{UID: "k1", ResourceVersion: "40", Gone: thing("k", "k1", 70)}, []string{"deleted k1/70 inferred", "added k2/80 inferred"}},
+		{"another has come, and nothing else tells of the end", "90", thing("k", "k2", 80), state.Behind{UID: "k1", ResourceVersion: "40"}, []string{"deleted k1/40 inferred", "added k2/80 inferred"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, d := newMemory(), &desk{flow: true}
+				m.views[viewName] = memoryView{state.ViewInfo{Position: c.position, Listed: true, Cluster: "cluster", Version: "v1"}, map[string]*event.Object{"shop/k": c.indexed}}
+				m.lanes[state.LaneID{Sink: "sink0", View: viewName}] = memoryLane{state.LaneInfo{Position: c.position}, map[string]state.Behind{"shop/k": c.record}}
+				l := start(t, m, newAPIServer(), setup{}, d)
+				l.drain()
+				d.wants(t, 0, c.want...)
+			})
+		})
+	}
+}

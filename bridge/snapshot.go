@@ -1,0 +1,206 @@
+package bridge
+
+import (
+	"context"
+	"time"
+
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/state"
+)
+
+// snapshot is one that is under way for a port: a first one, which announces what the
+// sink has never received, or one that says again what is there. The lane's mutex
+// guards it.
+type snapshot struct {
+	id      string
+	first   bool
+	began   bool   // the sink has the marker
+	open    int    // events that are owed or under way
+	sent    int    // events that are acknowledged
+	listed  bool   // nothing more will be owed
+	version string // of the list that it is from
+	done    chan struct{}
+}
+
+// Index is what a handler can ask of the watch it takes deltas from.
+type Index interface {
+	// Keys are the keys of all objects that are there.
+	Keys() []string
+	// With calls do with the object of that key, or nil, while no delta is made.
+	With(key string, do func(*event.Object))
+}
+
+// beginSnapshot sends the marker that a snapshot begins. The lane's lock is held.
+func (p *Port) beginSnapshot(id string, first bool, sent int) *snapshot {
+	p.snapshot = &snapshot{id: id, first: first, sent: sent, done: make(chan struct{})}
+	p.again = nil
+	p.marker(event.SnapshotStarted)
+	return p.snapshot
+}
+
+// marker puts a marker into the window, beyond its bounds if need be: there are two
+// of them a snapshot.
+func (p *Port) marker(t event.Type) {
+	s := p.snapshot
+	m := event.Marker{Type: t, Resource: p.resource, Namespace: p.namespace, Snapshot: s.id, Count: s.sent, ResourceVersion: s.version, Time: time.Now()}
+	var msg message
+	m.Encode(&msg.event, p.lane.opts.Format)
+	msg.size = int64(cap(msg.event.Value)) + entryOverhead
+	p.lane.bytes += msg.size
+	p.lane.events++
+	e := p.enter(msg, base{})
+	e.snapshot = s
+	e.recorded = true // the state has the snapshot itself
+}
+
+// mayGo says that what the port is behind on may be sent: the marker of a first
+// snapshot has to arrive before its events, and what the watch says again before what
+// is newer.
+func (p *Port) mayGo() bool {
+	return p.held == "" && (p.snapshot == nil || !p.snapshot.first || p.snapshot.began)
+}
+
+// snapshotLess notes that an event which was owed to the snapshot will not come: the
+// object has gone, or its type is not sent.
+func (p *Port) snapshotLess() {
+	if p.snapshot != nil {
+		p.snapshot.open--
+		p.completeSnapshot()
+	}
+}
+
+// snapshotEvent notes that an event of a snapshot, or one of its markers, is dealt
+// with. The lane's lock is held.
+func (p *Port) snapshotEvent(e *entry, acknowledged bool) {
+	s := e.snapshot
+	switch e.event.Type {
+	case event.SnapshotStarted:
+		s.began = true
+		p.lane.nudge()
+	case event.SnapshotCompleted:
+		if p.snapshot == s {
+			p.snapshot = nil
+		}
+		close(s.done)
+		return
+	default:
+		s.open--
+		if acknowledged {
+			s.sent++
+		}
+	}
+	p.completeSnapshot()
+}
+
+// completeSnapshot sends the closing marker when everything before it has arrived.
+func (p *Port) completeSnapshot() {
+	if s := p.snapshot; s != nil && s.began && s.listed && s.open == 0 {
+		s.open = -1 // once
+		p.marker(event.SnapshotCompleted)
+	}
+}
+
+// endList says that the list which a first snapshot is of has been handed over.
+func (p *Port) endList(resourceVersion string) {
+	p.lane.mu.Lock()
+	defer p.lane.mu.Unlock()
+	p.doubt, p.horizon = false, ""
+	p.lane.room.Broadcast() // a snapshot may wait for this
+	if s := p.snapshot; s != nil && s.first && !s.listed {
+		s.listed, s.version = true, resourceVersion
+		p.completeSnapshot()
+	}
+}
+
+// walk says again what is there: an event for each object, with its state at its
+// turn, at the pace that half of the window allows. It returns when the closing
+// marker is acknowledged, or ctx has ended.
+func (p *Port) walk(ctx context.Context, id string, version string, index Index) error {
+	l := p.lane
+	l.mu.Lock()
+	if err := p.awaitCertainty(ctx); err != nil || p.snapshot != nil {
+		l.mu.Unlock()
+		return err // one at a time: the one under way says it all
+	}
+	s := p.beginSnapshot(id, false, 0)
+	s.version = version
+	l.mu.Unlock()
+	for _, key := range index.Keys() {
+		for sent := false; !sent; {
+			if err := l.awaitShare(ctx, s); err != nil {
+				return err
+			}
+			index.With(key, func(o *event.Object) {
+				sent = o == nil || p.say(o, s)
+			})
+		}
+	}
+	l.mu.Lock()
+	s.listed = true
+	p.completeSnapshot()
+	l.mu.Unlock()
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// awaitCertainty waits, after a start, until the watch has told again what the sink
+// may have had already: a walk of an index that is older than the sink would bring
+// back what it knows to be gone. The lane's lock is held, but not while it waits.
+func (p *Port) awaitCertainty(ctx context.Context) error {
+	l := p.lane
+	stop := context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.room.Broadcast()
+	})
+	defer stop()
+	for (p.doubt || p.held != "") && ctx.Err() == nil {
+		l.room.Wait()
+	}
+	return ctx.Err()
+}
+
+// awaitShare waits until a snapshot may use the window, and its marker has arrived.
+func (l *Lane) awaitShare(ctx context.Context, s *snapshot) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.room.Broadcast()
+	})
+	defer stop()
+	l.walkers++
+	defer func() { l.walkers-- }()
+	for (!s.began || l.behindCount > 0 || !l.hasShare()) && ctx.Err() == nil {
+		l.room.Wait()
+	}
+	return ctx.Err()
+}
+
+// say puts an object's state into the window as part of a snapshot, and returns
+// false if there is no room any more.
+func (p *Port) say(o *event.Object, s *snapshot) bool {
+	l := p.lane
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.hasShare() || l.behindCount > 0 {
+		return false
+	}
+	s.open++
+	p.put(&event.Delta{Type: event.Synced, Resource: p.resource, Object: o, Snapshot: s.id, Time: time.Now()},
+		base{uid: o.UID, version: o.ResourceVersion})
+	return true
+}
+
+// stored is the snapshot as the state keeps it. The lane's lock is held.
+func (s *snapshot) stored() *state.Snapshot {
+	if s == nil {
+		return nil
+	}
+	return &state.Snapshot{ID: s.id, First: s.first, Sent: s.sent}
+}

@@ -1,0 +1,551 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/bits"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/state"
+)
+
+// What must not leave: a Secret's value, also in base64 and in an annotation, and what
+// is dropped.
+const (
+	secretText = "swordfish"
+	secretB64  = "c3dvcmRmaXNo"
+	noiseText  = "driftwood"
+)
+
+// held is what a consumer has under a key.
+type held struct{ uid, version string }
+
+// consumer is a copy of the cluster that is made of events.
+type consumer map[event.Key]held
+
+func (c consumer) apply(e *event.Event) {
+	switch e.Type {
+	case event.Added, event.Updated, event.Synced:
+		c[e.Key] = held{e.UID, e.ResourceVersion}
+	case event.Deleted:
+		delete(c, e.Key)
+	}
+}
+
+// told is what a sink has been told of a snapshot.
+type told struct {
+	open      bool
+	ids       map[string]bool // of its events, dead letters apart
+	processes map[int]bool
+}
+
+// body is what matters in an event's data.
+type body struct {
+	Metadata struct {
+		Namespace, Name, UID, ResourceVersion string
+		Annotations                           map[string]string
+	}
+	raw string
+}
+
+// object is the history of one uid, as the server and as one broker's log have it.
+type lineage struct {
+	key     event.Key
+	at      time.Time // of its last event
+	newest  int64     // the version that came last
+	process int       // that sent it
+	deleted bool      // its last event was Deleted
+}
+
+// look checks one event against what came before it, and lets the consumers have it.
+func (b *broker) look(s *stored) {
+	b.w.events++
+	b.lookAtSnapshot(s)
+	if s.Type > event.Synced {
+		return
+	}
+	b.lookAtBody(s)
+	b.lookAtOrder(s)
+	b.plain.apply(&s.Event)
+	if !s.repeated {
+		b.once.apply(&s.Event)
+	}
+	l := b.lineageOf(s.UID)
+	selected := s.Resource.Selected
+	if v := b.w.ver(s.ResourceVersion); v >= l.newest && !(l.deleted && !selected) || s.Type == event.Deleted && (s.Inferred || !selected) {
+		b.newest.apply(&s.Event)
+	}
+	l.newest = max(l.newest, b.w.ver(s.ResourceVersion))
+	l.deleted, l.process, l.key, l.at = s.Type == event.Deleted, s.process, s.Key, s.at
+}
+
+func (b *broker) lineageOf(uid string) *lineage {
+	l := b.lineages[uid]
+	if l == nil {
+		l = &lineage{}
+		b.lineages[uid] = l
+	}
+	return l
+}
+
+func (b *broker) lookAtSnapshot(s *stored) {
+	if s.Snapshot == "" {
+		return
+	}
+	id := s.Resource.Name() + "/" + s.Snapshot
+	t := b.snapshots[id]
+	if t == nil {
+		t = &told{ids: map[string]bool{}, processes: map[int]bool{}}
+		b.snapshots[id] = t
+	}
+	t.processes[s.process] = true
+	switch s.Type {
+	case event.SnapshotStarted:
+		t.open = true
+	case event.SnapshotCompleted:
+		if !t.open && !s.repeated {
+			b.w.failf("%s: a snapshot ends that has not begun: %v", b.name, s)
+		}
+		t.open = false
+		var data struct{ Count int }
+		if err := json.Unmarshal([]byte(dataOf(&s.Event)), &data); err != nil {
+			b.w.failf("%s: %v: %v", b.name, s, err)
+		}
+		if n := len(t.ids); data.Count > n || data.Count < n && len(t.processes) == 1 {
+			b.w.failf("%s: %v counts %d events of %d", b.name, s, data.Count, n)
+		}
+	default:
+		if !t.open {
+			b.w.failf("%s: an event of a snapshot that is not open: %v", b.name, s)
+		}
+		t.ids[s.ID] = true
+		if s.dead {
+			delete(t.ids, s.ID) // it may have arrived before without an answer
+		}
+	}
+}
+
+// dataOf is the event's data.
+func dataOf(e *event.Event) string {
+	if e.Format == event.Binary {
+		return string(e.Value)
+	}
+	var document struct {
+		ID, UID, Type, ResourceVersion string
+		Data                           json.RawMessage
+	}
+	if err := json.Unmarshal(e.Value, &document); err != nil || document.ID != e.ID || document.UID != e.UID {
+		return "not the event: " + string(e.Value)
+	}
+	return string(document.Data)
+}
+
+func (b *broker) lookAtBody(s *stored) {
+	w := b.w
+	data := dataOf(&s.Event)
+	if strings.Contains(string(s.Value), secretText) || strings.Contains(string(s.Value), secretB64) {
+		w.failf("%s: a secret leaves: %v: %s", b.name, s, s.Value)
+	}
+	rules := w.rules[s.process]
+	if rules.drops && strings.Contains(string(s.Value), noiseText) {
+		w.failf("%s: what is dropped leaves: %v: %s", b.name, s, s.Value)
+	}
+	if s.Resource.Change {
+		var change struct{ Object json.RawMessage }
+		if err := json.Unmarshal([]byte(data), &change); err != nil {
+			w.failf("%s: %v: %v", b.name, s, err)
+			return
+		}
+		data = string(change.Object)
+	}
+	if err := json.Unmarshal([]byte(data), &s.body); err != nil {
+		w.failf("%s: %v: %v", b.name, s, err)
+		return
+	}
+	s.body.raw = canonical(data)
+	if m := s.body.Metadata; m.UID != s.UID || m.Name != s.Key.Name || m.Namespace != s.Key.Namespace {
+		w.failf("%s: %v has another object's body: %s", b.name, s, data)
+	}
+	n := s.body.Metadata.Annotations["n"]
+	if s.Type != event.Deleted {
+		if want, ok := w.states[s.UID+"@"+s.ResourceVersion]; !ok || n != want || s.body.Metadata.ResourceVersion != s.ResourceVersion {
+			w.failf("%s: %v has the body %s, and the server had n=%q", b.name, s, data, want)
+		}
+	} else if n != "" && !w.values[s.UID+"="+n] {
+		w.failf("%s: %v has a body that never was: %s", b.name, s, data)
+	} else if n == "" && !s.Inferred {
+		w.failf("%s: %v has no body", b.name, s)
+	}
+	if first := b.ids[s.DedupID()]; first != s {
+		same := first.UID == s.UID && (first.Type == event.Deleted) == (s.Type == event.Deleted)
+		if s.Type != event.Deleted {
+			same = same && first.ResourceVersion == s.ResourceVersion
+			if !s.Resource.Change {
+				same = same && first.body.raw == s.body.raw
+			}
+		}
+		if !same {
+			w.failf("%s: %v has the id of %v: %s and %s", b.name, s, first, s.body.raw, first.body.raw)
+		}
+	}
+}
+
+// canonical is the document with its keys in order, for lists and watches have them in
+// another one, and without what some rules drop: a stored body has been through those
+// of its time.
+func canonical(data string) string {
+	var content any
+	if err := json.Unmarshal([]byte(data), &content); err != nil {
+		return data
+	}
+	if object, ok := content.(map[string]any); ok {
+		if spec, ok := object["spec"].(map[string]any); ok {
+			delete(spec, "noise")
+		}
+	}
+	ordered, err := json.Marshal(content)
+	if err != nil {
+		return data
+	}
+	return string(ordered)
+}
+
+// lookAtOrder checks that a consumer which leaves out what it has seen goes forward.
+// Where a process was killed, what it had sent and not stored may come again, with the
+// same ids.
+func (b *broker) lookAtOrder(s *stored) {
+	w := b.w
+	if s.repeated {
+		if w.clean[s.process] && b.last[s.DedupID()] == s.process-1 && s.Type != event.Synced && !w.restored {
+			w.failf("%s: %v is repeated after a clean stop", b.name, s)
+		}
+		w.repeats++
+		return
+	}
+	if w.restored || b.unstored[s.UID] {
+		return
+	}
+	l := b.lineageOf(s.UID)
+	if v := w.ver(s.ResourceVersion); v < l.newest && !(s.Type == event.Deleted && s.Inferred) {
+		w.failf("%s: a step back from %d: %v", b.name, l.newest, s)
+	}
+	if l.deleted && !s.Resource.Selected {
+		w.failf("%s: after its deletion: %v", b.name, s)
+	}
+	has, found := b.plain[s.Key]
+	found = found && has.uid == s.UID
+	certain := l.process == 0 || l.process == s.process || w.clean[s.process] && l.process == s.process-1
+	if !certain {
+		return
+	}
+	switch {
+	case s.Type == event.Added && found:
+		w.failf("%s: added, and the consumer has %+v: %v", b.name, has, s)
+	case s.Type == event.Deleted && l.process == 0:
+	// What the process before had under way may have arrived or not: the state says the one.
+	case s.Type != event.Added && !found && (s.process == 1 || w.clean[s.process]):
+		w.failf("%s: the consumer has %+v and not %v", b.name, has, s)
+	}
+}
+
+// ver is the order of a version, which a client does not see where they are opaque.
+func (w *world) ver(label string) int64 {
+	if w.opaque {
+		n, _ := strconv.ParseUint(strings.TrimPrefix(label, "v"), 16, 64)
+		return int64(bits.Reverse64(n))
+	}
+	n, _ := strconv.ParseInt(label, 10, 64)
+	return n
+}
+
+// truth is what a sink's consumer is to have.
+func (w *world) truth(sink string) consumer {
+	c := consumer{}
+	for _, r := range w.cfg.Resources {
+		if !r.SendsTo(sink) {
+			continue
+		}
+		gvr := gvrOf(r)
+		for _, k := range w.pools[gvr] {
+			if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, k[0]) || slices.Contains(r.ExcludeNamespaces, k[0]) || w.unregistered[gvr] {
+				continue
+			}
+			o := w.api.Get(gvr, k[0], k[1])
+			if o == nil {
+				continue
+			}
+			meta := o["metadata"].(map[string]any)
+			if labels, _ := meta["labels"].(map[string]any); r.LabelSelector != "" && labels["app"] != "x" {
+				continue
+			}
+			c[event.Key{Group: gvr.Group, Resource: gvr.Resource, Namespace: k[0], Name: k[1]}] = held{meta["uid"].(string), meta["resourceVersion"].(string)}
+		}
+	}
+	return c
+}
+
+// different says how a consumer's copy differs from the truth, but for objects that may
+// be wrong.
+func different(has, truth consumer, may map[string]bool) string {
+	var text strings.Builder
+	for key, h := range truth {
+		if has[key] != h && !may[h.uid] && !may[has[key].uid] {
+			text.WriteString("\n  " + key.Resource + " " + key.Namespace + "/" + key.Name + ": has " + has[key].uid + "." + has[key].version + ", true is " + h.uid + "." + h.version)
+		}
+	}
+	for key, h := range has {
+		if _, there := truth[key]; !there && !may[h.uid] {
+			text.WriteString("\n  " + key.Resource + " " + key.Namespace + "/" + key.Name + ": has " + h.uid + "." + h.version + ", which is gone")
+		}
+	}
+	return text.String()
+}
+
+// converged says what keeps the sinks' consumers from having the truth. All is healed.
+func (w *world) converged() string {
+	text := ""
+	for _, s := range w.cfg.Sinks {
+		truth := w.truth(s.Name)
+		w.mu.Lock()
+		b := w.brokers[s.Name]
+		if d := different(b.plain, truth, b.unstored); d != "" {
+			text += "\n" + s.Name + ", of every event:" + d
+		}
+		// An object that a restored backup brings back comes with an id that has been there.
+		if d := different(b.once, truth, b.unstored); d != "" && !w.restored {
+			text += "\n" + s.Name + ", of the first of each id:" + d
+		}
+		if d := different(b.newest, truth, b.unstored); d != "" && !w.restored {
+			text += "\n" + s.Name + ", of what is newer:" + d
+		}
+		w.mu.Unlock()
+	}
+	if w.p == nil {
+		return "no process" + text
+	}
+	w.p.d.mu.Lock()
+	defer w.p.d.mu.Unlock()
+	for _, o := range w.p.d.outputs {
+		bytes, events, waiting := o.lane.Usage()
+		if bytes != 0 || events != 0 || waiting != 0 || o.lane.Behind() != 0 {
+			text += "\n" + o.entry.Name + " is not idle: " + strconv.FormatInt(bytes, 10) + " bytes, " + strconv.Itoa(events) + " events, behind on " + strconv.Itoa(o.lane.Behind())
+		}
+	}
+	for _, i := range w.p.d.informers {
+		if err := i.Err(); err != nil {
+			text += "\n" + err.Error()
+		}
+	}
+	return text
+}
+
+// settled says what does not hold although everything has been healed and nothing is
+// under way.
+func (w *world) settled() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := ""
+	for _, b := range w.brokers {
+		if !slices.ContainsFunc(w.cfg.Sinks, func(s config.Sink) bool { return s.Name == b.name }) {
+			continue
+		}
+		for id, t := range b.snapshots {
+			// What had begun and was not stored when a process was killed is not gone on with.
+			if t.open && w.p != nil && t.processes[w.p.number] {
+				text += fmt.Sprintf("\n%s: the snapshot %s is not completed", b.name, id)
+			}
+		}
+	}
+	if w.disk == nil {
+		return text
+	}
+	for id, l := range w.disk.lanes {
+		if len(l.behind) > 0 || l.info.Snapshot != nil {
+			text += fmt.Sprintf("\n%s is stored as behind on %v of %s, snapshot %+v", id.Sink, slices.Collect(maps.Keys(l.behind)), id.View, l.info.Snapshot)
+		}
+	}
+	for id, v := range w.disk.views {
+		if v.info.Position == "" || !v.info.Listed {
+			text += fmt.Sprintf("\n%s is stored at %+v", id, v.info)
+		}
+	}
+	return text
+}
+
+// uncounted says of which sinks the counters do not tell what became of every delta:
+// published, filtered, folded, or in the dead letters. Only in a process that began
+// with nothing: one that goes on with another's state has events without a delta.
+func (w *world) uncounted() string {
+	if w.p == nil || w.p.number > 1 {
+		return ""
+	}
+	families, err := w.p.reg.Gather()
+	if err != nil {
+		return "\n" + err.Error()
+	}
+	deltas, dealt := map[string]float64{}, map[string]float64{} // by resource, and by sink and resource
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			switch f.GetName() {
+			case "kbridge_deltas_total":
+				deltas[labels["resource"]] += m.GetCounter().GetValue()
+			case "kbridge_published_total":
+				if t, ok := event.ParseType(labels["type"]); !ok || t == event.Synced {
+					continue
+				}
+				fallthrough
+			case "kbridge_filtered_total", "kbridge_folded_total", "kbridge_dead_letters_total":
+				dealt[labels["sink"]+" "+labels["resource"]] += m.GetCounter().GetValue()
+			}
+		}
+	}
+	text := ""
+	for _, s := range w.cfg.Sinks {
+		for _, r := range w.cfg.Resources {
+			if n, of := dealt[s.Name+" "+r.Name()], deltas[r.Name()]; r.SendsTo(s.Name) && n != of {
+				text += fmt.Sprintf("\n%s: %v of %v deltas of %s are counted", s.Name, n, of, r.Name())
+			}
+		}
+	}
+	return text
+}
+
+// checkDisk checks that a start from what is stored would not leave anything out: what
+// the index has, each sink has had, or is recorded as behind on.
+func (w *world) checkDisk() {
+	if w.disk == nil || w.restored {
+		return
+	}
+	for id, l := range w.disk.lanes {
+		b, v := w.brokers[id.Sink], w.disk.views[id.View]
+		if b == nil || v == nil {
+			continue
+		}
+		for key, o := range v.objects {
+			if _, recorded := l.behind[key]; recorded {
+				continue
+			}
+			// What came and went while the sink was behind may have lost its record before
+			// the index lost it: nothing but a deletion can come of it.
+			if w.there(id.View, w.keyOf(id.View, o), o.UID) && w.ver(o.ResourceVersion) > b.lineageOf(o.UID).newest && !b.unstored[o.UID] && !b.unstored[b.plain[w.keyOf(id.View, o)].uid] {
+				w.failf("the index of %s has %s@%s, which %s has not had and is not recorded as behind on", id.View, key, o.ResourceVersion, id.Sink)
+			}
+		}
+		if v.info.Position == "" {
+			continue
+		}
+		for key, h := range b.plain {
+			if !w.viewHas(id.View, key) {
+				continue
+			}
+			k := state.Key(key.Namespace, key.Name)
+			if o := v.objects[k]; o != nil && o.UID == h.uid {
+				continue
+			}
+			if r, recorded := l.behind[k]; recorded && (r.UID == h.uid || r.UID == "") {
+				continue
+			}
+			if w.ver(h.version) <= w.ver(v.info.Position) && !b.unstored[h.uid] {
+				w.failf("%s has %s@%s, which the index of %s at %s does not have, and nothing is recorded: its deletion would be lost", id.Sink, k, h.version, id.View, v.info.Position)
+			}
+		}
+	}
+}
+
+// expose notes of which objects a sink has more than the disk knows, when a process ends
+// that could not store it: what was acknowledged since the last commit, or while the
+// watch's position waited for another sink. Where the server has forgotten that part of
+// its history too, a deletion of these can not be found, and what replays shows again
+// need not be what was shown. KBRIDGE_STRICT=1 does not let that pass.
+func (w *world) expose() {
+	if w.disk == nil || os.Getenv("KBRIDGE_STRICT") != "" {
+		return
+	}
+	for _, b := range w.brokers {
+		for uid, l := range b.lineages {
+			if !l.at.Before(w.disk.committed) {
+				b.unstored[uid] = true
+			}
+		}
+		for id := range w.disk.views {
+			w.exposeView(b, id)
+		}
+	}
+}
+
+func (w *world) exposeView(b *broker, id state.ViewID) {
+	v := w.disk.views[id]
+	_, known := w.disk.lanes[state.LaneID{Sink: b.name, View: id}]
+	for uid, l := range b.lineages {
+		// After a backup was restored versions say nothing of what the index has.
+		indexed := v.objects[state.Key(l.key.Namespace, l.key.Name)]
+		lacks := indexed == nil || indexed.UID != uid
+		if w.viewHas(id, l.key) && (!known || lacks || v.info.Position == "" || l.newest > w.ver(v.info.Position)) {
+			b.unstored[uid] = true
+		}
+	}
+}
+
+// there says whether the server has the object in the watch's selection.
+func (w *world) there(id state.ViewID, key event.Key, uid string) bool {
+	gvr := schema.GroupVersionResource{Group: key.Group, Version: "v1", Resource: key.Resource}
+	if w.unregistered[gvr] {
+		return false
+	}
+	o := w.api.Get(gvr, key.Namespace, key.Name)
+	if o == nil {
+		return false
+	}
+	meta := o["metadata"].(map[string]any)
+	labels, _ := meta["labels"].(map[string]any)
+	return meta["uid"] == uid && (!strings.Contains(string(id), "app=x") || labels["app"] == "x")
+}
+
+// keyOf is the key of an object's events.
+func (w *world) keyOf(id state.ViewID, o *event.Object) event.Key {
+	resource, group, _ := strings.Cut(strings.SplitN(string(id), "|", 2)[0], ".")
+	return event.Key{Group: group, Resource: resource, Namespace: o.Namespace, Name: o.Name}
+}
+
+// viewHas says whether objects of that key are in the watch.
+func (w *world) viewHas(id state.ViewID, key event.Key) bool {
+	parts := strings.Split(string(id), "|")
+	name := key.Resource
+	if key.Group != "" {
+		name += "." + key.Group
+	}
+	return parts[0] == name && (parts[1] == "" || parts[1] == key.Namespace)
+}
+
+// checkLanes checks bounds that always hold.
+func (w *world) checkLanes() {
+	if w.p == nil {
+		return
+	}
+	w.p.d.mu.Lock()
+	defer w.p.d.mu.Unlock()
+	keys := 0
+	for _, pool := range w.pools {
+		keys += len(pool)
+	}
+	for _, o := range w.p.d.outputs {
+		if n := o.lane.Behind(); n > keys {
+			w.mu.Lock()
+			w.failf("%s is behind on %d objects, and there were never more than %d", o.entry.Name, n, keys)
+			w.mu.Unlock()
+		}
+	}
+}

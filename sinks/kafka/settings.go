@@ -1,0 +1,222 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	client "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/createtopics"
+	"github.com/segmentio/kafka-go/protocol/describeconfigs"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/kbridge-io/kbridge/config"
+)
+
+// provide creates the topics that are absent and that events wait for, or says that
+// they are absent. Its error is the connection's.
+func (s *Sink) provide(ctx context.Context, c *conn, cluster *metadata.Response, absent []string) error {
+	create := s.cfg.TopicPolicy == config.TopicCreate
+	var wanted []string
+	for _, name := range absent {
+		s.mu.Lock()
+		wants := s.topics[name].holds()
+		s.mu.Unlock()
+		switch {
+		case !create:
+			s.absent(name, fmt.Errorf("topic %s does not exist, and the configuration does not let kbridge create it (topicPolicy)", name))
+		case wants:
+			wanted = append(wanted, name)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	return s.create(ctx, c, cluster, wanted)
+}
+
+// absent notes why a topic is not there.
+func (s *Sink) absent(name string, err error) {
+	s.mu.Lock()
+	s.topics[name].err = err
+	s.mu.Unlock()
+	s.report(topicProblem(name), err)
+}
+
+// create asks the controller for the topics. In a cluster without ZooKeeper any broker
+// passes the request on, and names one at random as the controller.
+func (s *Sink) create(ctx context.Context, c *conn, cluster *metadata.Response, names []string) error {
+	for _, b := range cluster.Brokers {
+		if b.NodeID != cluster.ControllerID {
+			continue
+		}
+		controller, err := s.dialer.dial(ctx, joinHostPort(b.Host, b.Port))
+		if err != nil {
+			break // the one that we have may do
+		}
+		defer controller.close()
+		c = controller
+	}
+	req := &createtopics.Request{TimeoutMs: int32(questionTimeout.Milliseconds() * 4 / 5)}
+	for _, name := range names {
+		t := createtopics.RequestTopic{Name: name, NumPartitions: -1, ReplicationFactor: -1}
+		if s.cfg.Partitions > 0 {
+			t.NumPartitions = int32(s.cfg.Partitions)
+		}
+		if s.cfg.Replication > 0 {
+			t.ReplicationFactor = int16(s.cfg.Replication)
+		}
+		settings := topicConfig(&s.cfg)
+		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			t.Configs = append(t.Configs, createtopics.RequestConfig{Name: key, Value: settings[key]})
+		}
+		req.Topics = append(req.Topics, t)
+	}
+	m, err := c.ask(req, questionTimeout)
+	if err != nil {
+		return fmt.Errorf("create topics: %w", err)
+	}
+	for _, t := range m.(*createtopics.Response).Topics {
+		err := brokerError(t.ErrorCode, t.ErrorMessage)
+		switch {
+		case err == nil:
+			s.log.Info("created topic", "topic", t.Name, "partitions", t.NumPartitions, "replication", t.ReplicationFactor, "cleanupPolicy", s.cfg.CleanupPolicy)
+		case errors.Is(err, client.TopicAlreadyExists):
+			// Another kbridge was faster, or the broker that we asked lags behind.
+		default:
+			s.absent(t.Name, fmt.Errorf("create topic %s: %w", t.Name, err))
+		}
+	}
+	return nil
+}
+
+// The settings that are read.
+const (
+	keyMaxBytes = "max.message.bytes"
+	keyMinISR   = "min.insync.replicas"
+	keyUnclean  = "unclean.leader.election.enable"
+	keyCleanup  = "cleanup.policy"
+)
+
+const resourceTopic = 2
+
+// describe reads the settings of topics before anything is sent to them. A cluster
+// that does not let us read them still takes events. Its error is the connection's.
+func (s *Sink) describe(c *conn, cluster *metadata.Response, names []string) error {
+	req := &describeconfigs.Request{}
+	for _, name := range names {
+		req.Resources = append(req.Resources, describeconfigs.RequestResource{
+			ResourceType: resourceTopic, ResourceName: name,
+			ConfigNames: []string{keyMaxBytes, keyMinISR, keyUnclean, keyCleanup},
+		})
+	}
+	m, err := c.ask(req, questionTimeout)
+	if err != nil {
+		return fmt.Errorf("read the settings of topics: %w", err)
+	}
+	found := make(map[note][]string)
+	for _, r := range m.(*describeconfigs.Response).Resources {
+		var notes []note
+		settings := make(map[string]string, len(r.ConfigEntries))
+		if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {
+			notes = []note{{"settings", "unknown", "readable", "its limits and its durability can not be read: " + err.Error()}}
+		} else {
+			for _, e := range r.ConfigEntries {
+				settings[e.ConfigName] = e.ConfigValue
+			}
+			i := slices.IndexFunc(cluster.Topics, func(t metadata.ResponseTopic) bool { return t.Name == r.ResourceName })
+			if i < 0 {
+				continue
+			}
+			notes = judgeTopic(&s.cfg, settings, &cluster.Topics[i])
+		}
+		for _, n := range s.learnSettings(r.ResourceName, settings, notes) {
+			found[n] = append(found[n], r.ResourceName)
+		}
+	}
+	for n, topics := range found {
+		s.log.Warn("topic: "+n.text, "topics", few(topics), "setting", n.setting, "value", n.value, "expected", n.expected)
+	}
+	return nil
+}
+
+// learnSettings keeps a topic's settings and returns the notes that are new.
+func (s *Sink) learnSettings(name string, settings map[string]string, notes []note) []note {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topics[name]
+	if t == nil {
+		return nil
+	}
+	t.described = time.Now()
+	if limit, err := strconv.Atoi(settings[keyMaxBytes]); err == nil && limit != t.limit {
+		t.limit = limit
+		for _, p := range t.partitions {
+			p.limit = 0
+		}
+	}
+	var news []note
+	for _, n := range notes {
+		if !slices.Contains(t.notes, n) {
+			news = append(news, n)
+		}
+	}
+	t.notes = notes
+	return news
+}
+
+// note is a remark about one setting of a topic.
+type note struct{ setting, value, expected, text string }
+
+// judgeTopic lists what lets a topic lose what it has acknowledged, and what is not as
+// the configuration has it.
+func judgeTopic(cfg *config.Kafka, settings map[string]string, t *metadata.ResponseTopic) []note {
+	replicas := 0
+	for i := range t.Partitions {
+		if n := len(t.Partitions[i].ReplicaNodes); replicas == 0 || n < replicas {
+			replicas = n
+		}
+	}
+	inSync, _ := strconv.Atoi(settings[keyMinISR])
+	var notes []note
+	if replicas == 1 {
+		notes = append(notes, note{"replication", "1", "3", "what is acknowledged is lost with one broker"})
+	}
+	if cfg.Acks == config.AcksAll && replicas > 1 && inSync == 1 {
+		notes = append(notes, note{keyMinISR, "1", "2", "while the other replicas are behind, an acknowledgement stands for one copy"})
+	}
+	if inSync > replicas && replicas > 0 {
+		notes = append(notes, note{keyMinISR, strconv.Itoa(inSync), strconv.Itoa(max(1, replicas-1)), "with more than there are replicas nothing can be stored"})
+	}
+	if settings[keyUnclean] == "true" && replicas > 1 {
+		notes = append(notes, note{keyUnclean, "true", "false", "a replica that is behind may become the leader, and what it has not is lost"})
+	}
+	compacts := strings.Contains(settings[keyCleanup], string(config.CleanupCompact))
+	if compacts && !cfg.Tombstones {
+		notes = append(notes, note{keyCleanup, settings[keyCleanup], "tombstones: true", "a compacted topic keeps the last state of deleted objects for ever"})
+	}
+	if want := string(cfg.CleanupPolicy); cfg.TopicPolicy == config.TopicCreate && settings[keyCleanup] != "" && compacts != strings.Contains(want, string(config.CleanupCompact)) {
+		notes = append(notes, note{keyCleanup, settings[keyCleanup], want, "it differs from the configuration and is left as it is"})
+	}
+	if cfg.TopicPolicy == config.TopicCreate && cfg.Partitions > 0 && len(t.Partitions) != cfg.Partitions {
+		notes = append(notes, note{"partitions", strconv.Itoa(len(t.Partitions)), strconv.Itoa(cfg.Partitions), "it differs from the configuration and is left as it is"})
+	}
+	if cfg.TopicPolicy == config.TopicCreate && cfg.Replication > 0 && replicas != cfg.Replication {
+		notes = append(notes, note{"replication", strconv.Itoa(replicas), strconv.Itoa(cfg.Replication), "it differs from the configuration and is left as it is"})
+	}
+	return notes
+}
+
+// few lists the first few topics: there may be hundreds.
+func few(topics []string) string {
+	const most = 5
+	if len(topics) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(topics[:most], ", "), len(topics)-most)
+	}
+	return strings.Join(topics, ", ")
+}

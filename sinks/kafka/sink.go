@@ -1,0 +1,325 @@
+// Package kafka owns the way of events into a Kafka cluster: connections and logins,
+// topics and their settings, partitions, batches, and the brokers' acknowledgements.
+// Retries of events are left to the lanes of package bridge; the settings are package
+// config's.
+//
+// Of the client library it uses the protocol and the login mechanisms, one connection
+// at a time. The library's own pool of connections is not used: it can be read from
+// after its caller has gone, knows a new leader only when its cached metadata is old,
+// and has no deadline for logins. Nor is its writer: it cannot tell the errors of a
+// batch's records apart, and goes on behind a batch that it has given up.
+//
+// What runs: one goroutine that knows the cluster (run), up to three workers for each
+// broker that leads a partition (broker.work), and one that gives up what waits for
+// too long (sweep). A partition has one batch under way at a time.
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/sinks"
+)
+
+const (
+	// windowEvents and windowBytes bound what the sink holds. The lane's own window
+	// bounds what waits; this one is enough for full batches to all partitions.
+	windowEvents = 16384
+	windowBytes  = 32 << 20
+)
+
+// Sink publishes events to the topics of one Kafka cluster.
+type Sink struct {
+	name   string
+	cfg    config.Kafka
+	topic  *event.Template
+	log    *slog.Logger
+	dialer *dialer
+
+	stop    context.CancelFunc // ends run
+	ended   chan struct{}      // closed when nothing of the sink runs any more
+	closing chan struct{}      // closed by Close
+	ask     chan struct{}      // has a token when run should look at the cluster
+	workers sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows, and all topics, partitions and brokers
+	known    bool       // the cluster's brokers are known; false: Publish waits
+	changed  chan struct{}
+	room     chan struct{} // has a token when the window has got room
+	brokers  map[int32]*broker
+	topics   map[string]*topic
+	scratch  []byte   // a topic's name
+	producer producer // who we are to the brokers
+	problems problems
+	closed   bool
+	idle     chan struct{} // closed when nothing is under way; set by Close
+	inflight int
+	bytes    int
+	free     *item
+	stats    Stats
+}
+
+var _ sinks.Sink = (*Sink)(nil)
+
+// Stats are a sink's numbers since it was opened.
+type Stats struct {
+	Connects uint64 // connections that were established
+	Failures uint64 // attempts to connect, questions and batches that failed
+	Batches  uint64 // batches that were acknowledged
+	Records  uint64 // records in them, tombstones and markers included
+	Sent     uint64 // their bytes, compressed
+	InFlight int    // events that the sink holds
+	Bytes    int    // about how large they are
+}
+
+// Open checks the settings and begins to connect in the background: an unreachable
+// cluster is not an error here but one of Err, and Publish waits until it can be
+// reached. The context bounds the sink's life as Close does.
+func Open(ctx context.Context, name string, cfg config.Kafka, log *slog.Logger) (*Sink, error) {
+	template, err := event.KafkaTopic(cfg.Topic)
+	if err != nil {
+		return nil, fmt.Errorf("sink %s: topic: %w", name, err)
+	}
+	if len(cfg.Brokers) == 0 {
+		return nil, fmt.Errorf("sink %s: brokers: none is given", name)
+	}
+	if _, err := newEncoder(cfg.Compression); err != nil {
+		return nil, fmt.Errorf("sink %s: compression: %w", name, err)
+	}
+	fill := config.DefaultKafka()
+	if cfg.AckTimeout <= 0 {
+		cfg.AckTimeout = fill.AckTimeout
+	}
+	if cfg.BatchBytes <= 0 {
+		cfg.BatchBytes = fill.BatchBytes
+	}
+	ctx, stop := context.WithCancel(ctx)
+	s := &Sink{
+		name: name, cfg: cfg, topic: template, log: log.With("sink", name),
+		dialer: newDialer(cfg, "kbridge/"+name),
+		stop:   stop, ended: make(chan struct{}), closing: make(chan struct{}), ask: make(chan struct{}, 1),
+		changed: make(chan struct{}), room: make(chan struct{}, 1),
+		brokers: make(map[int32]*broker), topics: make(map[string]*topic),
+		producer: producer{id: noProducer, wanted: cfg.Acks == config.AcksAll},
+	}
+	s.problems.init()
+	s.problems.note(problemCluster, fmt.Errorf("not connected to %s yet", cfg.Brokers[0]))
+	s.warnAcks()
+	s.workers.Go(func() { s.sweep(ctx) })
+	go func() {
+		defer close(s.ended)
+		s.run(ctx)
+		stop() // ends the workers, if it was not that
+		s.workers.Wait()
+		s.abandon()
+	}()
+	return s, nil
+}
+
+func (s *Sink) warnAcks() {
+	switch s.cfg.Acks {
+	case config.AcksOne:
+		s.log.Warn("acks: what only the leader has is lost, though acknowledged, when that broker fails", "acks", s.cfg.Acks)
+	case config.AcksNone:
+		s.log.Warn("acks: without acknowledgements events are lost unnoticed", "acks", s.cfg.Acks)
+	}
+}
+
+// Name returns the sink's name in the configuration.
+func (s *Sink) Name() string { return s.name }
+
+// Publish puts the event into the batch of its partition. It waits while the cluster
+// is not known and while the window is full. An event for a partition that has been
+// without a leader, or for a topic that is absent, is held for a moment and then gets
+// its error, so that the events of other topics pass it.
+func (s *Sink) Publish(ctx context.Context, e *event.Event, done func(error)) {
+	for {
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			done(ErrClosed)
+			return
+		}
+		wait := s.changed
+		if s.known {
+			if s.inflight == 0 || s.inflight < windowEvents && s.bytes+len(e.Value) <= windowBytes {
+				ends := s.accept(e, done)
+				s.mu.Unlock()
+				for _, end := range ends {
+					end.call()
+				}
+				return
+			}
+			wait = s.room
+		}
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-s.closing:
+		case <-s.ended:
+			done(ErrClosed)
+			return
+		case <-ctx.Done():
+			done(fmt.Errorf("publish: %w", withCause(ctx.Err(), s.Err())))
+			return
+		}
+	}
+}
+
+func withCause(err, cause error) error {
+	if cause == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// Err returns nil when events can be delivered now, else the cause: no broker answers,
+// a topic is absent, a partition refuses what it gets.
+func (s *Sink) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problems.err()
+}
+
+// Stats returns the sink's numbers.
+func (s *Sink) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stats
+	st.InFlight, st.Bytes = s.inflight, s.bytes
+	return st
+}
+
+// Close sends what is held and waits for the acknowledgements that are still to come,
+// until ctx ends, then ends the connections. What is not acknowledged by then gets
+// ErrClosed.
+func (s *Sink) Close(ctx context.Context) error {
+	s.mu.Lock()
+	idle := make(chan struct{})
+	if s.inflight == 0 {
+		close(idle)
+	} else {
+		s.idle = idle
+	}
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
+	for _, b := range s.brokers {
+		b.nudge() // nothing lingers any more
+	}
+	s.mu.Unlock()
+
+	select {
+	case <-idle:
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+	s.stop()
+	select {
+	case <-s.ended:
+		return nil
+	case <-ctx.Done():
+	}
+	// Every wait ends with the context of run; this is for what has to be put away.
+	select {
+	case <-s.ended:
+		return nil
+	case <-time.After(time.Second):
+		return fmt.Errorf("close sink %s: %w", s.name, ctx.Err())
+	}
+}
+
+// abandon ends everything that is held. Nothing else of the sink runs any more.
+func (s *Sink) abandon() {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
+	var ends []ended
+	for _, t := range s.topics {
+		for _, q := range t.queues() {
+			ends = s.drop(ends, q, ErrClosed)
+		}
+	}
+	s.problems.note(problemCluster, ErrClosed)
+	s.mu.Unlock()
+	for _, end := range ends {
+		end.call()
+	}
+}
+
+// report notes a problem. One that is there already is counted and not logged again.
+func (s *Sink) report(key string, err error) {
+	s.mu.Lock()
+	s.stats.Failures++
+	failures := s.stats.Failures
+	news := s.problems.note(key, err)
+	s.mu.Unlock()
+	if news {
+		s.log.Warn("cannot publish, trying again", "error", err, "failures", failures)
+	}
+}
+
+// mended notes that a problem is over.
+func (s *Sink) mended(key string) {
+	s.mu.Lock()
+	err := s.problems.over(key)
+	s.mu.Unlock()
+	if err != nil {
+		s.log.Info("resolved, publishing again", "was", err)
+	}
+}
+
+// wantCluster makes run look at the cluster soon.
+func (s *Sink) wantCluster() {
+	select {
+	case s.ask <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Sink) signalRoom() {
+	select {
+	case s.room <- struct{}{}:
+	default:
+	}
+}
+
+// backoff is the pause between attempts: 100 ms, doubling up to 5 s.
+type backoff struct{ next time.Duration }
+
+const (
+	firstPause = 100 * time.Millisecond
+	longPause  = 5 * time.Second
+)
+
+func (b *backoff) reset() { b.next = 0 }
+
+// pause is the next one, at random between half of it and all.
+func (b *backoff) pause() time.Duration {
+	b.next = min(max(2*b.next, firstPause), longPause)
+	return b.next/2 + rand.N(b.next/2+1)
+}
+
+// wait returns false when ctx came first.
+func (b *backoff) wait(ctx context.Context) bool {
+	t := time.NewTimer(b.pause())
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+var errGone = errors.New("the broker is not part of the cluster any more")

@@ -1,0 +1,207 @@
+package file
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/state"
+)
+
+// A record is its strings, each behind its length, then the compressed body, then a
+// checksum of all that, of its key and of the bucket it is in: a disk that returns
+// other bytes than it was given, or another page, must not become an event.
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+	errDamaged = errors.New("a record is damaged")
+)
+
+// sealSize is the size in bytes of a record's checksum.
+const sealSize = 4
+
+// scope is the checksum of a bucket's name, from which those of its records go on.
+type scope uint32
+
+func newScope(bucket []byte, name []byte) scope {
+	sum := crc32.Update(0, castagnoli, bucket)
+	sum = crc32.Update(sum, castagnoli, []byte{0})
+	return scope(crc32.Update(sum, castagnoli, name))
+}
+
+func (s scope) sum(key, record []byte) uint32 {
+	sum := crc32.Update(uint32(s), castagnoli, key)
+	return crc32.Update(sum, castagnoli, record)
+}
+
+// seal ends a record with its checksum.
+func (s scope) seal(key, record []byte) []byte {
+	return binary.LittleEndian.AppendUint32(record, s.sum(key, record))
+}
+
+// open checks a sealed record and returns it without its checksum, and that.
+func (s scope) open(key, record []byte) ([]byte, uint32, error) {
+	if len(record) < sealSize {
+		return nil, 0, errDamaged
+	}
+	body, sum := record[:len(record)-sealSize], sealOf(record)
+	if s.sum(key, body) != sum {
+		return nil, 0, errDamaged
+	}
+	return body, sum, nil
+}
+
+// sealOf is the checksum at the end of a sealed record.
+func sealOf(record []byte) uint32 {
+	return binary.LittleEndian.Uint32(record[len(record)-sealSize:])
+}
+
+// digest says which records there are: one that is missing, or that is of an earlier
+// state, has a checksum that is right for itself.
+type digest struct {
+	count uint64
+	sum   uint64 // of the records' checksums
+}
+
+func (d *digest) add(seal uint32) {
+	d.count++
+	d.sum += uint64(seal)
+}
+
+func (d *digest) remove(seal uint32) {
+	d.count--
+	d.sum -= uint64(seal)
+}
+
+const digestSize = 16
+
+func (d digest) append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, d.count)
+	return binary.LittleEndian.AppendUint64(dst, d.sum)
+}
+
+// digestOf reads a digest and returns what follows it.
+func digestOf(src []byte) (digest, []byte, error) {
+	if len(src) < digestSize {
+		return digest{}, nil, errDamaged
+	}
+	d := digest{count: binary.LittleEndian.Uint64(src), sum: binary.LittleEndian.Uint64(src[8:])}
+	return d, src[digestSize:], nil
+}
+
+// codec compresses bodies. One goroutine uses it.
+type codec struct {
+	compress   *zstd.Encoder
+	decompress *zstd.Decoder
+}
+
+func newCodec() (*codec, error) {
+	c, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	if err != nil {
+		return nil, err
+	}
+	// It has no limit of its own to what a body may expand to: a checksum says that we
+	// compressed it, and what was stored must not be refused.
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, err
+	}
+	return &codec{c, d}, nil
+}
+
+func (c *codec) close() {
+	_ = c.compress.Close() // it writes to nothing
+	c.decompress.Close()
+}
+
+func appendString(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+// fields reads a record.
+type fields struct {
+	rest []byte
+	bad  bool
+}
+
+func (f *fields) string() string {
+	n, size := binary.Uvarint(f.rest)
+	if size <= 0 || n > uint64(len(f.rest)-size) {
+		f.bad = true
+		return ""
+	}
+	s := string(f.rest[size : size+int(n)])
+	f.rest = f.rest[size+int(n):]
+	return s
+}
+
+// appendObject appends an object without sealing it.
+func (c *codec) appendObject(dst []byte, o *event.Object) []byte {
+	for _, s := range []string{o.Namespace, o.Name, o.UID, o.ResourceVersion} {
+		dst = appendString(dst, s)
+	}
+	return c.compress.EncodeAll(o.JSON, dst)
+}
+
+// object reads an object, which is the rest of the record.
+func (c *codec) object(f *fields) (*event.Object, error) {
+	o := &event.Object{Namespace: f.string(), Name: f.string(), UID: f.string(), ResourceVersion: f.string()}
+	if f.bad {
+		return nil, errDamaged
+	}
+	body, err := c.decompress.DecodeAll(f.rest, nil)
+	if err != nil {
+		return nil, errors.Join(errDamaged, err)
+	}
+	if len(body) > 0 {
+		o.JSON = body
+	}
+	return o, nil
+}
+
+const (
+	behindGone = 1 << iota
+	behindFirst
+	behindBack
+)
+
+func (c *codec) appendBehind(dst []byte, b *state.Behind) []byte {
+	var flags byte
+	if b.Gone != nil {
+		flags |= behindGone
+	}
+	if b.First {
+		flags |= behindFirst
+	}
+	if b.Back {
+		flags |= behindBack
+	}
+	dst = append(dst, flags)
+	dst = appendString(dst, b.UID)
+	dst = appendString(dst, b.ResourceVersion)
+	if b.Gone != nil {
+		dst = c.appendObject(dst, b.Gone)
+	}
+	return dst
+}
+
+func (c *codec) behind(f *fields) (state.Behind, error) {
+	if len(f.rest) == 0 {
+		return state.Behind{}, errDamaged
+	}
+	flags := f.rest[0]
+	f.rest = f.rest[1:]
+	b := state.Behind{UID: f.string(), ResourceVersion: f.string(), First: flags&behindFirst != 0, Back: flags&behindBack != 0}
+	if f.bad {
+		return state.Behind{}, errDamaged
+	}
+	var err error
+	if flags&behindGone != 0 {
+		b.Gone, err = c.object(f)
+	}
+	return b, err
+}

@@ -1,0 +1,127 @@
+package file
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/state"
+)
+
+// Views implements state.Store.
+func (s *Store) Views() (ids []state.ViewID, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		return tx.Bucket(viewsBucket).ForEachBucket(func(name []byte) error {
+			ids = append(ids, state.ViewID(name))
+			return nil
+		})
+	})
+	return ids, err
+}
+
+// LoadView implements state.Store.
+func (s *Store) LoadView(id state.ViewID, each func(*event.Object) error) (info state.ViewInfo, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		if err := s.loadView(tx, id, &info, each); err != nil {
+			return fmt.Errorf("watch %s: %w", id, err)
+		}
+		return nil
+	})
+	return info, err
+}
+
+func (s *Store) loadView(tx *bbolt.Tx, id state.ViewID, info *state.ViewInfo, each func(*event.Object) error) error {
+	t, err := openTable(tx, viewsBucket, []byte(id))
+	if t == nil || err != nil {
+		return err
+	}
+	if err := json.Unmarshal(t.info, info); err != nil {
+		return errors.Join(errDamaged, err)
+	}
+	return t.each(func(_, record []byte) error {
+		o, err := s.codec.object(&fields{rest: record})
+		if err != nil {
+			return err
+		}
+		s.calling = true
+		err = each(o)
+		s.calling = false
+		return err
+	})
+}
+
+// LoadLane implements state.Store.
+func (s *Store) LoadLane(id state.LaneID) (info state.LaneInfo, behind map[string]state.Behind, known bool, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		t, err := openTable(tx, lanesBucket, laneName(id))
+		if t == nil && err == nil {
+			return nil
+		}
+		known, behind = true, map[string]state.Behind{}
+		if err == nil {
+			err = s.loadLane(t, &info, behind)
+		}
+		if err != nil {
+			return fmt.Errorf("sink %s, watch %s: %w", id.Sink, id.View, err)
+		}
+		return nil
+	})
+	return info, behind, known, err
+}
+
+func (s *Store) loadLane(t *table, info *state.LaneInfo, behind map[string]state.Behind) error {
+	if err := json.Unmarshal(t.info, info); err != nil {
+		return errors.Join(errDamaged, err)
+	}
+	return t.each(func(key, record []byte) error {
+		entry, err := s.codec.behind(&fields{rest: record})
+		behind[string(key)] = entry
+		return err
+	})
+}
+
+// Commit implements state.Store.
+func (s *Store) Commit(b *state.Batch) error {
+	return s.update(func(tx *bbolt.Tx, r *root) error {
+		for id, change := range b.Views {
+			t, err := makeTable(tx, viewsBucket, []byte(id))
+			if err == nil {
+				err = write(s, t, r, change.Info, change.Objects, s.codec.appendObject)
+			}
+			if err != nil {
+				return fmt.Errorf("watch %s: %w", id, err)
+			}
+		}
+		for id, change := range b.Lanes {
+			t, err := makeTable(tx, lanesBucket, laneName(id))
+			if err == nil {
+				err = write(s, t, r, change.Info, change.Behind, s.codec.appendBehind)
+			}
+			if err != nil {
+				return fmt.Errorf("sink %s, watch %s: %w", id.Sink, id.View, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Retain implements state.Store.
+func (s *Store) Retain(views []state.ViewID, lanes []state.LaneID) error {
+	return s.update(func(tx *bbolt.Tx, r *root) error {
+		keep := map[string]bool{}
+		for _, id := range views {
+			keep[string(id)] = true
+		}
+		if err := forget(tx, r, viewsBucket, keep); err != nil {
+			return err
+		}
+		clear(keep)
+		for _, id := range lanes {
+			keep[string(laneName(id))] = true
+		}
+		return forget(tx, r, lanesBucket, keep)
+	})
+}

@@ -1,0 +1,195 @@
+package file
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/kbridge-io/kbridge/state"
+)
+
+// Buckets: meta holds single values; views and lanes hold one table each watch and
+// each sink's part in one.
+var (
+	metaBucket  = []byte("meta")
+	viewsBucket = []byte("views")
+	lanesBucket = []byte("lanes")
+
+	formatKey  = []byte("format")
+	ownerKey   = []byte("owner")
+	rootKey    = []byte("root")
+	infoKey    = []byte("info")
+	recordsKey = []byte("records")
+)
+
+func laneName(id state.LaneID) []byte { return []byte(id.Sink + "\x00" + string(id.View)) }
+
+// root is the record that the checks begin with: it says which tables there are, and
+// each table's info says which records.
+type root struct {
+	tables digest // of the infos
+	stored []byte
+}
+
+func readRoot(tx *bbolt.Tx) (*root, error) {
+	stored := tx.Bucket(metaBucket).Get(rootKey)
+	body, _, err := newScope(metaBucket, nil).open(rootKey, stored)
+	if err != nil {
+		return nil, err
+	}
+	r := &root{stored: stored}
+	r.tables, _, err = digestOf(body)
+	return r, err
+}
+
+func (r *root) write(tx *bbolt.Tx) error {
+	value := newScope(metaBucket, nil).seal(rootKey, r.tables.append(nil))
+	if bytes.Equal(value, r.stored) {
+		return nil
+	}
+	return tx.Bucket(metaBucket).Put(rootKey, value)
+}
+
+// table is an info and records by key.
+type table struct {
+	scope   scope
+	bucket  *bbolt.Bucket
+	records digest
+	info    []byte // JSON
+	stored  []byte // the info's record
+}
+
+// openTable returns a table that is there, or nil.
+func openTable(tx *bbolt.Tx, kind, name []byte) (*table, error) {
+	b := tx.Bucket(kind).Bucket(name)
+	if b == nil {
+		return nil, nil
+	}
+	return newTable(b, kind, name)
+}
+
+func newTable(b *bbolt.Bucket, kind, name []byte) (t *table, err error) {
+	t = &table{scope: newScope(kind, name), bucket: b, stored: b.Get(infoKey)}
+	body, _, err := t.scope.open(infoKey, t.stored)
+	if err != nil {
+		return nil, err
+	}
+	if b.Bucket(recordsKey) == nil {
+		return nil, errDamaged
+	}
+	t.records, t.info, err = digestOf(body)
+	return t, err
+}
+
+// makeTable returns a table, which it makes if it is not there.
+func makeTable(tx *bbolt.Tx, kind, name []byte) (*table, error) {
+	t, err := openTable(tx, kind, name)
+	if t != nil || err != nil {
+		return t, err
+	}
+	b, err := tx.Bucket(kind).CreateBucket(name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := b.CreateBucket(recordsKey); err != nil {
+		return nil, err
+	}
+	return &table{scope: newScope(kind, name), bucket: b}, nil
+}
+
+// each calls do with every record, and fails at the end if these were not all.
+func (t *table) each(do func(key, record []byte) error) error {
+	var have digest
+	if err := t.bucket.Bucket(recordsKey).ForEach(func(key, stored []byte) error {
+		record, seal, err := t.scope.open(key, stored)
+		if err == nil {
+			have.add(seal)
+			err = do(key, record)
+		}
+		if err != nil {
+			return fmt.Errorf("object %s: %w", key, err)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if have != t.records {
+		return errors.Join(errDamaged, fmt.Errorf("%d records where %d were stored, or others", have.count, t.records.count))
+	}
+	return nil
+}
+
+// write writes an info and changed records, in the order of their keys: neighbours
+// share pages.
+func write[T any](s *Store, t *table, r *root, info any, changed map[string]*T, encode func([]byte, *T) []byte) error {
+	keys := make([]string, 0, len(changed))
+	for key := range changed {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	records := t.bucket.Bucket(recordsKey)
+	for _, k := range keys {
+		key := []byte(k)
+		old := records.Get(key)
+		if old != nil {
+			if len(old) < sealSize {
+				return errDamaged
+			}
+			t.records.remove(sealOf(old))
+		}
+		if v := changed[k]; v == nil {
+			if err := records.Delete(key); err != nil {
+				return fmt.Errorf("object %s: %w", key, err)
+			}
+		} else {
+			s.buf = t.scope.seal(key, encode(s.buf[:0], v))
+			t.records.add(sealOf(s.buf))
+			// bbolt keeps the value until the transaction ends: each needs its own bytes.
+			if err := records.Put(key, slices.Clone(s.buf)); err != nil {
+				return fmt.Errorf("object %s: %w", key, err)
+			}
+		}
+	}
+	encoded, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
+	stored := t.scope.seal(infoKey, append(t.records.append(nil), encoded...))
+	if bytes.Equal(stored, t.stored) {
+		return nil
+	}
+	if t.stored != nil {
+		r.tables.remove(sealOf(t.stored))
+	}
+	r.tables.add(sealOf(stored))
+	return t.bucket.Put(infoKey, stored)
+}
+
+// forget removes the tables that are not to be kept.
+func forget(tx *bbolt.Tx, r *root, kind []byte, keep map[string]bool) error {
+	parent := tx.Bucket(kind)
+	var gone [][]byte
+	if err := parent.ForEachBucket(func(name []byte) error {
+		if !keep[string(name)] {
+			gone = append(gone, slices.Clone(name))
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, name := range gone {
+		t, err := openTable(tx, kind, name)
+		if err != nil {
+			return err
+		}
+		r.tables.remove(sealOf(t.stored))
+		if err := parent.DeleteBucket(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
