@@ -47,7 +47,7 @@ func TestASinkFallsBehindWhenItsWindowHasBeenFullForFoldAfterAndNotBefore(t *tes
 		if r.isFolding() || took.Load() != 0 {
 			t.Fatal("it folds before its time")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if !r.isFolding() || time.Duration(took.Load()) != 5*time.Second {
 			t.Fatalf("after five seconds: folding %t, the delta took %s", r.isFolding(), time.Duration(took.Load()))
