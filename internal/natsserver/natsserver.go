@@ -134,7 +134,34 @@ func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
 // Pause stops the process without ending it: connections stay and say nothing.
-func (s *Server) Pause() { s.proc.Signal(syscall.SIGSTOP) }
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.proc.Signal(syscall.SIGSTOP)
+	// The signal has been sent when Signal returns, and has arrived a little later.
+	for deadline := time.Now().Add(readyTimeout); !stopped(s.proc.PID()); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatal("nats-server does not stand still")
+		}
+	}
+}
+
+// stopped says that all threads of the process stand still. Where there is no /proc it
+// has to be believed.
+func stopped(pid int) bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is well-formed
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		// "pid (name) state …", and the name may hold anything.
+		_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+		if !strings.HasPrefix(rest, "T") {
+			return false
+		}
+	}
+	return true
+}
 
 // Resume lets a paused process go on.
 func (s *Server) Resume() { s.proc.Signal(syscall.SIGCONT) }
