@@ -443,7 +443,8 @@ func announcedBefore(events []cloudEvent, kills []time.Time) map[string]bool {
 		}
 		seen[e.UID] = true
 		late[e.UID] = slices.ContainsFunc(kills, func(k time.Time) bool {
-			return e.stored.Before(k) && k.Sub(e.stored) < 2500*time.Millisecond
+			// A second where all is well; longer where an older event was being tried again.
+			return e.stored.Before(k) && k.Sub(e.stored) < 15*time.Second
 		})
 	}
 	maps.DeleteFunc(late, func(_ string, is bool) bool { return !is })
