@@ -54,9 +54,11 @@ func (p *Port) fold(d *event.Delta, number uint64) {
 			b.version = "" // what the sink has is of a time that the server forgot
 		}
 		if b.unsure && b.gone != nil && b.gone.UID == d.Object.UID {
-			b.gone = nil // the watch tells the object's end again, or it is back
+			// The watch tells the object's end again, or it is back; and whether the sink has
+			// been told of the end that was recorded is not known.
+			b.gone, b.version = nil, ""
 			if b.guessed {
-				b.uid, b.version, b.guessed = "", "", false
+				b.uid, b.guessed = "", false
 			}
 		}
 	case b.uid == d.Object.UID && b.gone == nil:
@@ -205,7 +207,7 @@ func (p *Port) emit() bool {
 			d.Inferred = false
 			d.Snapshot = p.snapshot.id
 		}
-		p.put(&d, base{b.uid, b.version, b.gone})
+		p.put(&d, base{uid: b.uid, version: b.version})
 		events++
 	} else if b.first {
 		p.snapshotLess()
@@ -226,7 +228,7 @@ func (b *behind) isStored() bool {
 
 // putGone puts the deletion of what the sink had into the window.
 func (p *Port) putGone(b *behind, inferred bool) {
-	p.put(&event.Delta{Type: event.Deleted, Resource: p.resource, Object: b.gone, Inferred: inferred, Time: b.goneAt}, base{b.uid, b.version, b.gone})
+	p.put(&event.Delta{Type: event.Deleted, Resource: p.resource, Object: b.gone, Inferred: inferred, Time: b.goneAt}, base{b.uid, b.version, b.gone, b.guessed})
 }
 
 func (p *Port) shift() {
@@ -284,6 +286,7 @@ func (l *Lane) endFolding() {
 type base struct {
 	uid, version string
 	gone         *event.Object // the object's last state where the event says that it is gone
+	guessed      bool          // the sink may not have it
 }
 
 // record is what the state keeps of an object that the sink is not done with: what
@@ -296,10 +299,11 @@ func (p *Port) record(key event.Key) *state.Behind {
 		oldest = oldest.next // what is only said again leaves no record: see settle
 	}
 	if oldest != nil && oldest.recorded {
-		r := &state.Behind{UID: oldest.was.uid, ResourceVersion: oldest.was.version, First: oldest.snapshot != nil && oldest.snapshot.first}
+		r := &state.Behind{UID: oldest.was.uid, ResourceVersion: oldest.was.version, First: oldest.snapshot != nil && oldest.snapshot.first, Guessed: oldest.was.guessed}
 		// What is under way may arrive: its deletion is not to be lost either.
 		gone := func(o *event.Object) {
 			if o != nil && r.Gone == nil && (r.UID == "" || r.UID == o.UID) {
+				r.Guessed = r.Guessed || r.UID == ""
 				r.UID, r.Gone = o.UID, o
 				if r.ResourceVersion == "" {
 					r.ResourceVersion = o.ResourceVersion
@@ -314,26 +318,34 @@ func (p *Port) record(key event.Key) *state.Behind {
 		if b != nil {
 			gone(b.gone)
 		}
-		r.Back = r.Gone != nil && p.isThere(key, r.Gone.UID)
+		if r.Gone != nil {
+			r.NowUID, r.NowResourceVersion = p.comes(key)
+		}
 		return r
 	}
 	if b != nil {
-		return &state.Behind{
-			UID: b.uid, ResourceVersion: b.version, Gone: b.gone, First: b.first,
-			Back: b.gone != nil && b.now != nil && b.now.UID == b.gone.UID,
+		r := &state.Behind{UID: b.uid, ResourceVersion: b.version, Gone: b.gone, First: b.first, Guessed: b.guessed}
+		if b.gone != nil && b.now != nil {
+			r.NowUID, r.NowResourceVersion = b.now.UID, b.now.ResourceVersion
 		}
+		return r
 	}
 	return nil
 }
 
-// isThere says that the object of that uid is there when all that is under way or
-// owed has arrived.
-func (p *Port) isThere(key event.Key, uid string) bool {
+// comes is what the sink has of an object when all that is under way or owed has
+// arrived; empty: nothing.
+func (p *Port) comes(key event.Key) (uid, version string) {
 	if b := p.behind[key]; b != nil {
-		return b.now != nil && b.now.UID == uid
+		if b.now != nil {
+			return b.now.UID, b.now.ResourceVersion
+		}
+		return "", ""
 	}
-	e := &p.lane.keys[key].newest.event
-	return e.Type != event.Deleted && e.UID == uid
+	if e := &p.lane.keys[key].newest.event; e.Type != event.Deleted {
+		return e.UID, e.ResourceVersion
+	}
+	return "", ""
 }
 
 // touch notes that what the state keeps of an object has changed.
@@ -347,9 +359,9 @@ func (p *Port) touch(key event.Key) {
 // same state has. The index may be older than what the sink has: it waits for the
 // slowest sink, and what is between the two comes again through the watch.
 func (p *Port) restore(key event.Key, r state.Behind, indexed *event.Object) {
-	b := &behind{key: key, port: p, uid: r.UID, version: r.ResourceVersion, gone: r.Gone, first: r.First, deltas: 1, inferred: true, unsure: true}
+	b := &behind{key: key, port: p, uid: r.UID, version: r.ResourceVersion, gone: r.Gone, first: r.First, guessed: r.Guessed, deltas: 1, inferred: true, unsure: true}
 	b.goneAt = time.Now()
-	if indexed != nil && r.Gone != nil && r.Back {
+	if indexed != nil && r.Gone != nil && indexed.UID == r.NowUID && indexed.ResourceVersion == r.NowResourceVersion {
 		b.now, b.nowAt = indexed, b.goneAt
 	} else if indexed != nil && (b.uid == "" || newer(indexed.ResourceVersion, b.version)) && (b.gone == nil || after(indexed, b.gone, p.resource.Selected)) {
 		b.now, b.nowAt = indexed, b.goneAt

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"sync"
+	"time"
 
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/state"
@@ -96,46 +97,49 @@ func (j *journal) collect(settled uint64, change *state.ViewChange) bool {
 	return changed
 }
 
-// settledTo is the number up to which all deltas of the port are dealt with, or
-// recorded as what its sink is behind on. While the sink falls behind all that is
-// under way is recorded, so that it does not hold the watch's position. The lane's
-// lock is held.
-func (p *Port) settledTo() uint64 {
-	if p.lane.folding {
-		for e := p.head; e != nil; e = e.after {
-			if !e.dealt && !e.recorded {
-				e.recorded = true
-				p.touch(e.event.Key)
-			}
-		}
-		return p.taken
-	}
+// progress is how far the port is: all deltas up to the number are dealt with, or
+// recorded as what its sink is behind on, and position is the label there. What is
+// under way is recorded when the sink falls behind, or when an event takes longer than
+// settleAfter: so neither a slow sink nor an event that is tried again holds up what is
+// stored of the watch, and of what another sink has been told meanwhile. With whenFull:
+// block nothing is folded, after a restart neither, and it waits. The lane's lock is held.
+func (p *Port) progress(now time.Time) (number uint64, position string) {
+	position = p.position
 	for e := p.head; e != nil; e = e.after {
 		if !e.dealt && !e.recorded {
-			return min(e.number-1, p.taken)
+			if !p.lane.folding && !(p.lane.opts.Fold && now.Sub(e.accepted) > settleAfter) {
+				return min(e.number-1, p.taken), position
+			}
+			e.recorded = true
+			p.touch(e.event.Key)
+		}
+		if e.moves {
+			position = e.label
 		}
 	}
-	return p.taken
+	return p.taken, position
 }
+
+// settleAfter is how long an event may be under way before the state says so of it.
+const settleAfter = time.Second
 
 // collect adds what has changed of the port to the change, and returns the number up
 // to which its deltas are settled, and whether anything has changed.
 func (p *Port) collect(change *state.LaneChange, stored *state.LaneInfo) (settled uint64, changed bool) {
 	p.lane.mu.Lock()
 	defer p.lane.mu.Unlock()
-	settled = p.settledTo()
+	settled, change.Info.Position = p.progress(time.Now())
 	p.gathered = p.taken
 	for key := range p.records {
 		change.Behind[state.Key(key.Namespace, key.Name)] = p.record(key)
 		changed = true
 	}
 	clear(p.records)
-	change.Info = state.LaneInfo{Position: p.position, Snapshot: p.snapshot.stored()}
+	change.Info.Snapshot = p.snapshot.stored()
 	if p.snapshot == nil {
 		change.Info.Snapshot = p.again
-	}
-	if p.lane.folding {
-		change.Info.Position = p.newest
+	} else {
+		p.snapshot.gathered = true
 	}
 	if change.Info.Position != stored.Position || !sameSnapshot(change.Info.Snapshot, stored.Snapshot) {
 		*stored = change.Info

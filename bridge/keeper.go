@@ -196,7 +196,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ticker.C:
-			if time.Since(last) < storeEvery && k.gather() < storeObjects {
+			if n, awaited := k.gather(); time.Since(last) < storeEvery && n < storeObjects && !awaited {
 				continue
 			}
 			last = time.Now()
@@ -209,29 +209,28 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// gather adds to the batch what can be stored now, and returns the number of objects
-// in it.
-func (k *Keeper) gather() int {
+// gather adds to the batch what can be stored now. It returns the number of objects in
+// it, and whether a snapshot waits for it.
+func (k *Keeper) gather() (objects int, awaited bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.gatherLocked()
 }
 
-func (k *Keeper) gatherLocked() int {
+func (k *Keeper) gatherLocked() (objects int, awaited bool) {
 	if k.batch == nil {
 		k.batch = &state.Batch{Views: map[state.ViewID]*state.ViewChange{}, Lanes: map[state.LaneID]*state.LaneChange{}}
 	}
 	for _, f := range k.feeds {
-		k.collect(f)
+		awaited = k.collect(f) || awaited
 	}
-	n := 0
 	for _, v := range k.batch.Views {
-		n += len(v.Objects)
+		objects += len(v.Objects)
 	}
 	for _, l := range k.batch.Lanes {
-		n += len(l.Behind)
+		objects += len(l.Behind)
 	}
-	return n
+	return objects, awaited
 }
 
 // Store writes what can be stored now. Where that fails it is kept, and written with
@@ -241,7 +240,7 @@ func (k *Keeper) Store() error {
 	defer k.mu.Unlock()
 	k.gatherLocked()
 	if len(k.batch.Views)+len(k.batch.Lanes) == 0 {
-		k.stored(func(p *Port) uint64 { return p.gathered })
+		k.stored()
 		return nil
 	}
 	began := time.Now()
@@ -253,12 +252,12 @@ func (k *Keeper) Store() error {
 		if k.err.Swap(&err) == nil {
 			k.log.Error("the state can not be stored: events go on, but what is stored gets old", "err", err)
 		}
-		k.stored(func(p *Port) uint64 { return ^uint64(0) }) // deliver on, whatever is stored
+		k.deliverOn()
 		return fmt.Errorf("store the state: %w", err)
 	case k.err.Swap(nil) != nil:
 		k.log.Info("the state is stored again")
 	}
-	k.stored(func(p *Port) uint64 { return p.gathered })
+	k.stored()
 	for _, v := range k.batch.Views {
 		k.metrics.objects.Add(float64(len(v.Objects)))
 	}
@@ -270,14 +269,16 @@ func (k *Keeper) Store() error {
 // collect adds to the batch what has changed of a feed. First the ports are asked how
 // far they are, each with what its sink is behind on at that moment; then the journal
 // gives out as much as all of them are done with. So the index never passes a delta
-// that is neither delivered nor recorded.
-func (k *Keeper) collect(f *Feed) {
+// that is neither delivered nor recorded. It returns whether a snapshot waits for that
+// to be stored.
+func (k *Keeper) collect(f *Feed) (awaited bool) {
 	settled := ^uint64(0)
 	for _, p := range f.ports {
 		id := state.LaneID{Sink: p.lane.Name(), View: f.id}
 		change := &state.LaneChange{Behind: map[string]*state.Behind{}}
 		to, changed := p.collect(change, k.lanes[id])
 		settled = min(settled, to)
+		awaited = awaited || p.awaits()
 		if !changed {
 			continue
 		}
@@ -295,14 +296,32 @@ func (k *Keeper) collect(f *Feed) {
 	if f.journal.collect(settled, change) {
 		k.batch.Views[f.id] = change
 	}
+	return awaited
 }
 
-// stored tells the ports up to which delta the state has what their sinks are behind on.
-func (k *Keeper) stored(number func(*Port) uint64) {
+// stored tells the ports that the state has what was gathered of them.
+func (k *Keeper) stored() {
+	k.release(func(p *Port) (number uint64, snapshot bool) {
+		return p.gathered, p.snapshot != nil && p.snapshot.gathered
+	})
+}
+
+// deliverOn lets go what waits for the state, which can not be stored.
+func (k *Keeper) deliverOn() {
+	k.release(func(p *Port) (number uint64, snapshot bool) { return ^uint64(0), p.snapshot != nil })
+}
+
+// release tells the ports up to which delta what their sinks are behind on may be sent,
+// and whether the snapshot under way may.
+func (k *Keeper) release(upTo func(*Port) (number uint64, snapshot bool)) {
 	for _, f := range k.feeds {
 		for _, p := range f.ports {
 			p.lane.mu.Lock()
-			p.committed = number(p)
+			number, snapshot := upTo(p)
+			p.committed = number
+			if snapshot && !p.snapshot.announced {
+				p.announce()
+			}
 			if len(p.behind) > 0 {
 				p.lane.nudge()
 			}

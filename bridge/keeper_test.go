@@ -187,6 +187,107 @@ func TestWhatIsFoldedBehindAnOpenEventIsRecordedWhenThatIsDealtWith(t *testing.T
 	})
 }
 
+// A first snapshot that begins before the state has its id would begin anew under
+// another one after a kill, with events that a broker drops as repeats.
+func TestAFirstSnapshotBeginsWhenTheStateHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{flow: true}
+		s.has("a", "b")
+		l := start(t, m, s, setup{}, d)
+		l.feed.ListBegins("S")
+		for _, name := range []string{"a", "b"} {
+			l.mu.Lock()
+			if err := l.set(s.objects[name], event.Delta{Snapshot: "S"}); err != nil {
+				t.Fatal(err)
+			}
+			l.mu.Unlock()
+		}
+		time.Sleep(time.Minute)
+		d.wants(t, 0)
+		m.fail = errDisk // what can not be stored does not stop delivery
+		if err := l.keeper.Store(); !errors.Is(err, errDisk) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		d.wants(t, 0, "started S", "added a1/1 in S", "added b1/2 in S")
+	})
+}
+
+// An event that is tried again and again holds up neither what is stored of the watch
+// nor of what another sink has been told.
+func TestAnEventThatTakesLongIsRecordedAndHoldsNothingUp(t *testing.T) {
+	for _, fold := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			m, s, stuck, quick := newMemory(), newAPIServer(), &desk{}, &desk{flow: true}
+			with := setup{change: []change{func(o *Options) { o.Fold, o.FoldAfter = fold, 5*time.Second }}}
+			l := start(t, m, s, with, stuck, quick)
+			l.list()
+			stuck.run()
+			hold(stuck)
+			s.has("a", "b")
+			l.sync()
+			synctest.Wait()
+			l.store()
+			wantStored(t, m, "0", "")
+			time.Sleep(settleAfter + time.Millisecond)
+			l.store()
+			if !fold {
+				wantStored(t, m, "0", "") // what is not to be folded is told again by the watch
+				return
+			}
+			wantStored(t, m, "2", "a1/1 b1/2")
+			if n := len(m.lane("sink0").behind); n != 2 {
+				t.Errorf("%d records of two events under way", n)
+			}
+			l.kill()
+			s.gone("a")
+			stuck, again := &desk{flow: true}, &desk{flow: true}
+			l = start(t, m, s, with, stuck, again)
+			l.known.Position = "" // the server has lost its history
+			l.resume()
+			l.drain()
+			again.wants(t, 0, "deleted a1/1 inferred")
+			got := stuck.told()
+			slices.Sort(got)
+			if !slices.Equal(got, []string{"added b1/2 inferred", "deleted a1/1 inferred"}) {
+				t.Errorf("the sink that had nothing for sure got %s", got)
+			}
+		})
+	}
+}
+
+// A backup brings an object back whose deletion was recorded and, what nobody knows,
+// delivered: the sink is told of it again.
+func TestAnObjectThatIsBackAfterItsDeletionWasRecordedIsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{flow: true}
+		with := setup{change: []change{folds}}
+		l := start(t, m, s, with, d)
+		s.has("a")
+		l.list()
+		l.drain()
+		l.store()
+		hold(d)
+		before := s.objects["a"]
+		s.gone("a")
+		l.sync()
+		time.Sleep(settleAfter + time.Millisecond)
+		l.store()
+		d.answer(1)
+		l.kill()
+
+		s.objects["a"] = before
+		d = &desk{flow: true}
+		l = start(t, m, s, with, d)
+		l.known.Position = ""
+		l.resume()
+		l.drain()
+		if got := d.told(); len(got) != 1 || !strings.Contains(got[0], "a1/1") || strings.HasPrefix(got[0], "deleted") {
+			t.Errorf("the sink, which may have been told that a has gone, got %s", got)
+		}
+	})
+}
+
 // What is under way when the state is stored may arrive after: its deletion is not
 // to be folded away.
 func TestADeletionIsNotFoldedAwayWhereTheAdditionMayHaveArrived(t *testing.T) {

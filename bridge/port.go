@@ -151,7 +151,8 @@ func (p *Port) settled(d *event.Delta, number uint64) bool {
 		p.metrics.filteredType.Inc()
 	case p.known(d):
 		p.metrics.filteredKnown.Inc()
-	case p.lane.folding || d.Type == event.Added && d.Snapshot != "" && p.snapshot != nil:
+	case p.lane.folding || p.snapshot != nil && p.snapshot.first && (d.Snapshot != "" || !p.snapshot.began):
+		// What comes before the sink has the marker would be missing from the snapshot.
 		p.fold(d, number)
 	default:
 		return false

@@ -207,7 +207,9 @@ func runRestarts(t *testing.T, seed uint64) {
 		})
 		ticks := rnd.IntN(40)
 		if last {
+			end := l.keep()
 			watcher.Wait()
+			end()
 			l.drain()
 			cancel()
 			break

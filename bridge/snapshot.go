@@ -12,14 +12,16 @@ import (
 // sink has never received, or one that says again what is there. The lane's mutex
 // guards it.
 type snapshot struct {
-	id      string
-	first   bool
-	began   bool   // the sink has the marker
-	open    int    // events that are owed or under way
-	sent    int    // events that are acknowledged
-	listed  bool   // nothing more will be owed
-	version string // of the list that it is from
-	done    chan struct{}
+	id    string
+	first bool
+	// The marker waits for the state to have the snapshot: see beginSnapshot.
+	gathered, announced bool
+	began               bool   // the sink has the marker
+	open                int    // events that are owed or under way
+	sent                int    // events that are acknowledged
+	listed              bool   // nothing more will be owed
+	version             string // of the list that it is from
+	done                chan struct{}
 }
 
 // Index is what a handler can ask of the watch it takes deltas from.
@@ -30,12 +32,30 @@ type Index interface {
 	With(key string, do func(*event.Object))
 }
 
-// beginSnapshot sends the marker that a snapshot begins. The lane's lock is held.
+// beginSnapshot begins a snapshot. The marker of a first one goes out when the state has
+// it: a kill would make it begin anew under another id, with events whose ids a broker
+// knows and drops, and a consumer that sweeps at its end would drop what is there. The
+// lane's lock is held.
 func (p *Port) beginSnapshot(id string, first bool, sent int) *snapshot {
 	p.snapshot = &snapshot{id: id, first: first, sent: sent, done: make(chan struct{})}
 	p.again = nil
-	p.marker(event.SnapshotStarted)
+	if !first || p.records == nil {
+		p.announce()
+	}
 	return p.snapshot
+}
+
+// awaits says that the port's snapshot waits for the state.
+func (p *Port) awaits() bool {
+	p.lane.mu.Lock()
+	defer p.lane.mu.Unlock()
+	return p.snapshot != nil && !p.snapshot.announced
+}
+
+// announce sends the marker that the port's snapshot begins, once.
+func (p *Port) announce() {
+	p.snapshot.announced = true
+	p.marker(event.SnapshotStarted)
 }
 
 // marker puts a marker into the window, beyond its bounds if need be: there are two
@@ -125,6 +145,10 @@ func (p *Port) walk(ctx context.Context, id string, version string, index Index)
 	s := p.beginSnapshot(id, false, 0)
 	s.version = version
 	l.mu.Unlock()
+	// What changes before the sink has the marker is not to be missing from the snapshot.
+	if err := l.awaitShare(ctx, s); err != nil {
+		return err
+	}
 	for _, key := range index.Keys() {
 		for sent := false; !sent; {
 			if err := l.awaitShare(ctx, s); err != nil {
@@ -197,7 +221,7 @@ func (p *Port) say(o *event.Object, s *snapshot) bool {
 	return true
 }
 
-// stored is the snapshot as the state keeps it. The lane's lock is held.
+// stored is the snapshot as the state keeps it, or nil. The lane's lock is held.
 func (s *snapshot) stored() *state.Snapshot {
 	if s == nil {
 		return nil

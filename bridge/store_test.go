@@ -308,6 +308,7 @@ func (l *life) list() {
 		like = event.Delta{Snapshot: id}
 	}
 	l.feed.ListBegins(like.Snapshot)
+	l.announce()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(l.server.objects)) {
@@ -332,6 +333,7 @@ func (l *life) list() {
 // position, else with a list.
 func (l *life) resume() {
 	l.t.Helper()
+	l.announce()
 	if l.known.Listed && l.known.Position != "" {
 		l.feed.Resumes(strconv.Itoa(l.server.version))
 		l.sync()
@@ -339,6 +341,17 @@ func (l *life) resume() {
 		return
 	}
 	l.list()
+}
+
+// announce stores where a first snapshot waits for that.
+func (l *life) announce() {
+	l.t.Helper()
+	for _, p := range l.feed.ports {
+		if p.awaits() {
+			l.store()
+			return
+		}
+	}
 }
 
 // kill ends a life as kill -9 does: nothing more is stored.
@@ -355,9 +368,17 @@ func (l *life) store() {
 	}
 }
 
-// drain waits until all is dealt with, while the keeper stores as it does: what a sink
-// is behind on goes out when its record is stored.
+// drain waits until all is dealt with, while the keeper stores.
 func (l *life) drain() {
+	defer l.keep()()
+	for _, r := range l.rigs {
+		r.drain()
+	}
+}
+
+// keep stores as the keeper does, until the function that it returns is called: what a
+// sink is behind on goes out when its record is stored.
+func (l *life) keep() (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -372,11 +393,10 @@ func (l *life) drain() {
 			}
 		}
 	}()
-	for _, r := range l.rigs {
-		r.drain()
+	return func() {
+		close(stop)
+		<-stopped
 	}
-	close(stop)
-	<-stopped
 }
 
 var errDisk = errors.New("the disk is full")

@@ -92,9 +92,13 @@ type Behind struct {
 	ResourceVersion string
 	// Gone is the last state of that object where it has been deleted since.
 	Gone *event.Object
-	// Back says that the deleted object is there again, whatever the versions say: back
-	// in the selection, or on a server that was restored from a backup.
-	Back bool
+	// NowUID and NowResourceVersion are of what is there in its place; empty if nothing
+	// is. Versions do not tell: the object may be back in the selection, or on a server
+	// that was restored from a backup.
+	NowUID             string
+	NowResourceVersion string
+	// Guessed says that the sink may not have received UID at all.
+	Guessed bool
 	// First says that the object is still owed to the first snapshot.
 	First bool
 }

@@ -357,3 +357,50 @@ func restartAPIServer(t *testing.T, cluster *testcluster.Cluster) {
 		t.Fatal(err)
 	}
 }
+
+func TestKillsDuringTheFirstListLeaveAWholeSnapshot(t *testing.T) {
+	const count = 3000
+	cluster := testcluster.Shared(t)
+	server := natsserver.New(t, "")
+	ns := cluster.CreateNamespace(t)
+	createMany(t, cluster, ns, count, strings.Repeat("payload ", 100))
+	p := start(t, cluster, configMapsOf(ns)+stateIn(t.TempDir())+natsSink(server, "window: {events: 20}"))
+	for i := range 8 {
+		time.Sleep(time.Duration(i) * 150 * time.Millisecond)
+		p.mustRun()
+		p.kill()
+		if i == 5 {
+			server.Pause() // or it is done before it is killed
+			defer server.Resume()
+		}
+		p.again()
+	}
+	server.Resume()
+	p.ready()
+	want := serverState(t, cluster.Dynamic(t), configMaps, ns)
+	holds(t, server, want)
+	eventually(t, "the snapshot is completed", func() error {
+		events := readStream(t, server)
+		if last := events[len(events)-1]; last.Type != "dev.kbridge.snapshot.completed" {
+			return fmt.Errorf("the last event is %s %s", last.Type, last.ID)
+		}
+		return nil
+	})
+	p.stop()
+	events := readStream(t, server)
+	if err := difference(replay(t, events), want); err != nil {
+		t.Error(err)
+	}
+	// A consumer that sweeps at the end what it had no event of since the first begin
+	// still has all.
+	for i, e := range events {
+		if e.Type != "dev.kbridge.snapshot.completed" {
+			continue
+		}
+		began := slices.IndexFunc(events, func(s cloudEvent) bool { return s.Type == "dev.kbridge.snapshot.started" && s.Snapshot == e.Snapshot })
+		if err := difference(fold(events[began:i]), want); err != nil {
+			t.Errorf("a consumer that sweeps after snapshot %s loses objects: %v", e.Snapshot, err)
+		}
+	}
+	snapshotsOf(t, events)
+}

@@ -33,6 +33,7 @@ type broker struct {
 	// What consumers make of it: of every event, of the first of each id, and of what
 	// is newer than what they have.
 	plain, once, newest consumer
+	sweeper             *sweeper
 	snapshots           map[string]*told
 	lineages            map[string]*lineage
 	unstored            map[string]bool // see expose
@@ -65,7 +66,7 @@ func (s *stored) String() string {
 func newBroker(w *world, name string) *broker {
 	b := &broker{
 		name: name, w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.brokers)+7))), ids: map[string]*stored{}, last: map[string]int{}, open: make(chan struct{}),
-		plain: consumer{}, once: consumer{}, newest: consumer{}, snapshots: map[string]*told{}, lineages: map[string]*lineage{}, unstored: map[string]bool{},
+		plain: consumer{}, once: consumer{}, newest: consumer{}, sweeper: newSweeper(), snapshots: map[string]*told{}, lineages: map[string]*lineage{}, unstored: map[string]bool{},
 	}
 	close(b.open)
 	b.latency = pick(b.rng, 0, 5*time.Millisecond, 200*time.Millisecond)

@@ -41,6 +41,36 @@ func (c consumer) apply(e *event.Event) {
 	}
 }
 
+// sweeper is a consumer that leaves out what it has seen, and drops at the end of a
+// snapshot what has had no event since its begin.
+type sweeper struct {
+	has   consumer
+	at    map[event.Key]int // its newest event's place in the log
+	began map[string]int    // by snapshot
+}
+
+func newSweeper() *sweeper {
+	return &sweeper{has: consumer{}, at: map[event.Key]int{}, began: map[string]int{}}
+}
+
+// apply takes an event that has not been there. place is its place in the log.
+func (c *sweeper) apply(e *event.Event, place int) {
+	id := e.Resource.Name() + "/" + e.Snapshot
+	switch e.Type {
+	case event.SnapshotStarted:
+		c.began[id] = place
+	case event.SnapshotCompleted:
+		for key := range c.has {
+			if key.Group == e.Resource.Group && key.Resource == e.Resource.Resource && (e.Key.Namespace == "" || e.Key.Namespace == key.Namespace) && c.at[key] < c.began[id] {
+				delete(c.has, key)
+			}
+		}
+	default:
+		c.has.apply(e)
+		c.at[e.Key] = place
+	}
+}
+
 // told is what a sink has been told of a snapshot.
 type told struct {
 	open      bool
@@ -70,6 +100,9 @@ type lineage struct {
 func (b *broker) look(s *stored) {
 	b.w.events++
 	b.lookAtSnapshot(s)
+	if !s.repeated {
+		b.sweeper.apply(&s.Event, len(b.log))
+	}
 	if s.Type > event.Synced {
 		return
 	}
@@ -336,6 +369,9 @@ func (w *world) converged() string {
 		if d := different(b.once, truth, b.unstored); d != "" && !w.restored {
 			text += "\n" + s.Name + ", of the first of each id:" + d
 		}
+		if d := different(b.sweeper.has, truth, b.unstored); d != "" && !w.restored {
+			text += "\n" + s.Name + ", of the first of each id, swept:" + d
+		}
 		if d := different(b.newest, truth, b.unstored); d != "" && !w.restored {
 			text += "\n" + s.Name + ", of what is newer:" + d
 		}
@@ -478,10 +514,10 @@ func (w *world) checkDisk() {
 }
 
 // expose notes of which objects a sink has more than the disk knows, when a process ends
-// that could not store it: what was acknowledged since the last commit, or while the
-// watch's position waited for another sink. Where the server has forgotten that part of
-// its history too, a deletion of these can not be found, and what replays shows again
-// need not be what was shown. KBRIDGE_STRICT=1 does not let that pass.
+// that could not store it: what was acknowledged since the last commit, or so shortly
+// before it that another sink did not have it yet. Where the server has forgotten that
+// part of its history too, a deletion of these can not be found, and what replays shows
+// again need not be what was shown. KBRIDGE_STRICT=1 does not let that pass.
 func (w *world) expose() {
 	if w.disk == nil || os.Getenv("KBRIDGE_STRICT") != "" {
 		return
@@ -498,14 +534,32 @@ func (w *world) expose() {
 	}
 }
 
+// settling is for how long a sink that is ahead of the others may be alone in having
+// an event: they wait for room, or for an answer, and are then behind on it. With
+// whenFull: block there is no end to that.
+func (w *world) settling() time.Duration {
+	d := 1200 * time.Millisecond
+	for _, s := range w.cfg.Sinks {
+		if s.WhenFull == config.WhenFullBlock {
+			return time.Hour
+		}
+		d = max(d, 1200*time.Millisecond+s.FoldAfter)
+	}
+	return d
+}
+
 func (w *world) exposeView(b *broker, id state.ViewID) {
 	v := w.disk.views[id]
 	_, known := w.disk.lanes[state.LaneID{Sink: b.name, View: id}]
+	recent := w.disk.committed.Add(-w.settling())
 	for uid, l := range b.lineages {
+		if !w.viewHas(id, l.key) || known && l.at.Before(recent) {
+			continue
+		}
 		// After a backup was restored versions say nothing of what the index has.
 		indexed := v.objects[state.Key(l.key.Namespace, l.key.Name)]
 		lacks := indexed == nil || indexed.UID != uid
-		if w.viewHas(id, l.key) && (!known || lacks || v.info.Position == "" || l.newest > w.ver(v.info.Position)) {
+		if !known || lacks || v.info.Position == "" || l.newest > w.ver(v.info.Position) {
 			b.unstored[uid] = true
 		}
 	}

@@ -131,7 +131,7 @@ func runWorld(t *testing.T, seed uint64) *world {
 			panic(r)
 		}
 	}()
-	late := time.AfterFunc(15*time.Second, func() { panic(fmt.Sprintf("seed %d: it does not come to an end:\n%s", seed, w.tail(200))) })
+	late := time.AfterFunc(2*time.Minute, func() { panic(fmt.Sprintf("seed %d: it does not come to an end:\n%s", seed, w.tail(200))) })
 	defer late.Stop()
 	synctest.Test(t, func(*testing.T) { w.run() })
 	if len(w.failures) > 0 {

@@ -166,7 +166,8 @@ func (c *codec) object(f *fields) (*event.Object, error) {
 const (
 	behindGone = 1 << iota
 	behindFirst
-	behindBack
+	behindNow
+	behindGuessed
 )
 
 func (c *codec) appendBehind(dst []byte, b *state.Behind) []byte {
@@ -177,12 +178,19 @@ func (c *codec) appendBehind(dst []byte, b *state.Behind) []byte {
 	if b.First {
 		flags |= behindFirst
 	}
-	if b.Back {
-		flags |= behindBack
+	if b.NowUID != "" {
+		flags |= behindNow
+	}
+	if b.Guessed {
+		flags |= behindGuessed
 	}
 	dst = append(dst, flags)
 	dst = appendString(dst, b.UID)
 	dst = appendString(dst, b.ResourceVersion)
+	if b.NowUID != "" {
+		dst = appendString(dst, b.NowUID)
+		dst = appendString(dst, b.NowResourceVersion)
+	}
 	if b.Gone != nil {
 		dst = c.appendObject(dst, b.Gone)
 	}
@@ -195,7 +203,10 @@ func (c *codec) behind(f *fields) (state.Behind, error) {
 	}
 	flags := f.rest[0]
 	f.rest = f.rest[1:]
-	b := state.Behind{UID: f.string(), ResourceVersion: f.string(), First: flags&behindFirst != 0, Back: flags&behindBack != 0}
+	b := state.Behind{UID: f.string(), ResourceVersion: f.string(), First: flags&behindFirst != 0, Guessed: flags&behindGuessed != 0}
+	if flags&behindNow != 0 {
+		b.NowUID, b.NowResourceVersion = f.string(), f.string()
+	}
 	if f.bad {
 		return state.Behind{}, errDamaged
 	}

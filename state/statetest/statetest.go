@@ -192,7 +192,8 @@ func example() *state.Batch {
 			lane("audit", pods): {Info: state.LaneInfo{Position: "1050", Snapshot: &state.Snapshot{ID: "s-1", First: true, Sent: 17}},
 				Behind: map[string]*state.Behind{
 					"shop/a": {UID: "uid-a", ResourceVersion: "5"},
-					"shop/d": {UID: "uid-d", ResourceVersion: "6", Gone: Object("shop", "d", "uid-d", "6")},
+					"shop/d": {UID: "uid-d", ResourceVersion: "6", Gone: Object("shop", "d", "uid-d", "6"), NowUID: "uid-d2", NowResourceVersion: "8"},
+					"shop/g": {UID: "uid-g", Gone: Object("shop", "g", "uid-g", "6"), Guessed: true},
 					"shop/e": {First: true}}},
 			lane("live", pods):   {Info: state.LaneInfo{Position: "1042"}},
 			lane("audit", nodes): {},
