@@ -35,7 +35,7 @@ func update(name string, version, body int) *event.Delta {
 	const frame = len(`{"n":""}`)
 	o := &event.Object{
 		Namespace: "shop", Name: name, UID: "uid-" + name, ResourceVersion: strconv.Itoa(version),
-		JSON: slices.Clip([]byte(`{"n":"` + strings.Repeat("x", max(0, body-frame)) + `"}`)),
+		Body: slices.Clip([]byte(`{"n":"` + strings.Repeat("x", max(0, body-frame)) + `"}`)),
 	}
 	return &event.Delta{Type: event.Updated, Resource: pods, Object: o, Time: time.Now()}
 }

@@ -557,7 +557,7 @@ func TestUnderOtherRulesBodiesAreScannedAgainBeforeAnythingIsSent(t *testing.T) 
 		rules := Rules{Name: "new", Rescan: func(o *event.Object) *event.Object {
 			scanned++
 			c := *o
-			c.JSON = bytes.Replace(slices.Clone(o.JSON), []byte(`"kind":"Thing"`), []byte(`"kind":"Clean"`), 1)
+			c.Body = bytes.Replace(slices.Clone(o.Body), []byte(`"kind":"Thing"`), []byte(`"kind":"Clean"`), 1)
 			return &c
 		}}
 		l = start(t, m, s, setup{rules: rules}, d)
@@ -573,7 +573,7 @@ func TestUnderOtherRulesBodiesAreScannedAgainBeforeAnythingIsSent(t *testing.T) 
 		}
 		l.store()
 		for key, o := range m.view().objects {
-			if !strings.Contains(string(o.JSON), "Clean") {
+			if !strings.Contains(string(o.Body), "Clean") {
 				t.Errorf("%s is stored as it was", key)
 			}
 		}

@@ -78,7 +78,7 @@ type chain struct{ oldest, newest *entry }
 // is the sink's to read from Publish to done.
 type entry struct {
 	event    event.Event
-	buf      *[]byte // the encoded body's buffer, nil where the event shares the object's bytes
+	buf      *[]byte // the encoded body's buffer, nil for a marker
 	size     int64   // its share of the window in bytes
 	port     *Port
 	next     *entry // the same object's next event, which waits for this one

@@ -140,7 +140,7 @@ func TestBytesOfTheWindowAreBounded(t *testing.T) {
 			oversized.Store(true)
 		}()
 		synctest.Wait()
-		if bytes, events, waiting := r.Usage(); bytes != 2*1512 || events != 2 || waiting != 1 || third.Load() {
+		if bytes, events, waiting := r.Usage(); bytes != 2*(1024+512) || events != 2 || waiting != 1 || third.Load() {
 			t.Fatalf("%d bytes in %d events, %d waiting", bytes, events, waiting)
 		}
 		sink.answer(t, "b/2", nil)
@@ -231,7 +231,7 @@ func starve(t *testing.T, small int, pause time.Duration) {
 func TestOneThatWaitsForRoomGetsItsContextsError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sink inbox
-		r := newRig(t, sink.publish, func(o *Options) { o.MaxBytes, o.Format = 3000, event.Binary })
+		r := newRig(t, sink.publish, func(o *Options) { o.MaxBytes, o.Format = 3200, event.Binary })
 		f, p := r.feed()
 		r.send(f, update("a", 1, 1000))
 		errGone := errors.New("the watch has ended")

@@ -139,7 +139,7 @@ func (m *model) produce(w *watch, number func() int, keys int) {
 		n := number()
 		d := update(fmt.Sprintf("pod-%d-%d", w.number, m.rnd.IntN(keys)), n, m.rnd.IntN(1500))
 		if m.chance(2) {
-			d.Object.JSON = update("", 0, 9000).Object.JSON
+			d.Object.Body = update("", 0, 9000).Object.Body
 		}
 		d.Type = allTypes[m.rnd.IntN(len(allTypes))]
 		pause, patience := time.Duration(0), time.Hour

@@ -72,20 +72,16 @@ func (l *Lane) NewPort(r *event.Resource, namespace string, types []event.Type) 
 // message is an encoded event with its buffer.
 type message struct {
 	event event.Event
-	buf   *[]byte // nil where the event shares the object's bytes
+	buf   *[]byte // nil for a marker
 	size  int64   // its share of the window
 }
 
 func (p *Port) encode(d *event.Delta) message {
 	var m message
 	format := p.lane.opts.Format
-	if format == event.Structured || d.Resource.Change {
-		m.buf = getBuffer(d.EncodedSize(format))
-		d.Encode(&m.event, format, *m.buf)
-		*m.buf = m.event.Value[:0] // the encoder may have grown it
-	} else {
-		d.Encode(&m.event, format, nil)
-	}
+	m.buf = getBuffer(d.EncodedSize(format))
+	d.Encode(&m.event, format, *m.buf)
+	*m.buf = m.event.Value[:0] // the encoder may have grown it
 	m.size = int64(cap(m.event.Value)) + entryOverhead
 	return m
 }
@@ -109,9 +105,7 @@ func (p *Port) delta(ctx context.Context, d *event.Delta, number uint64) error {
 	err := l.reserve(ctx, m.size)
 	switch {
 	case errors.Is(err, errFold):
-		if m.buf != nil {
-			putBuffer(m.buf)
-		}
+		putBuffer(m.buf)
 		p.fold(d, number)
 	case err != nil:
 		p.torn = true

@@ -44,16 +44,16 @@ func truncated(t *testing.T, format event.Format, change, passes bool) {
 	f := NewFeed(nil, p)
 	object := func(version int) *event.Object {
 		o := thing("big", "big1", version)
-		o.JSON = append(slices.Clip(o.JSON[:len(o.JSON)-1]), `,"spec":{"blob":"`+strings.Repeat("b", 10_000)+`"}}`...)
+		o.Body = append(slices.Clip(o.Body[:len(o.Body)-1]), `,"spec":{"blob":"`+strings.Repeat("b", 10_000)+`"}}`...)
 		return o
 	}
 	o := object(2)
-	body := string(o.JSON)
+	body := string(o.Body)
 	r.send(f, &event.Delta{Type: event.Updated, Resource: resource, Object: o, Old: object(1)})
 	r.send(f, &event.Delta{Type: event.Added, Resource: resource, Object: thing("small", "small1", 3)})
 	r.drain()
 	wantPosition(t, p, "3")
-	if string(o.JSON) != body {
+	if string(o.Body) != body {
 		t.Error("the object was changed")
 	}
 	if len(values) != 2 {

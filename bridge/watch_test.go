@@ -174,7 +174,7 @@ func thing(name, uid string, version int) *event.Object {
 	v := strconv.Itoa(version)
 	return &event.Object{
 		Namespace: "shop", Name: name, UID: uid, ResourceVersion: v,
-		JSON: []byte(`{"apiVersion":"v1","kind":"Thing","metadata":{"name":"` + name + `","uid":"` + uid + `","resourceVersion":"` + v + `"}}`),
+		Body: []byte(`{"apiVersion":"v1","kind":"Thing","metadata":{"name":"` + name + `","uid":"` + uid + `","resourceVersion":"` + v + `"}}`),
 	}
 }
 

@@ -32,10 +32,9 @@ func (e *Event) ContentType() string {
 	return DataContentType
 }
 
-// Encode makes the delta's event in the given format. Where the body must be put
-// together it is appended to buf, which the caller may use again once the event is
-// done with; a binary event of a whole object shares the object's bytes and leaves
-// buf alone. The object's JSON is copied at most once and never decoded.
+// Encode makes the delta's event in the given format. The body is appended to buf,
+// which the caller may use again once the event is done with. The object's JSON is
+// unpacked right to where it stands in the message, and never decoded.
 func (d *Delta) Encode(e *Event, format Format, buf []byte) {
 	o := d.Object
 	*e = Event{
@@ -43,16 +42,13 @@ func (d *Delta) Encode(e *Event, format Format, buf []byte) {
 		UID: o.UID, ResourceVersion: o.ResourceVersion,
 		Snapshot: d.Snapshot, Inferred: d.Inferred, Time: d.Time, Format: format,
 	}
-	switch {
-	case format == Structured:
-		buf = e.appendHead(buf)
-		buf = append(buf, `,"data":`...)
-		e.Value = append(d.appendData(buf), '}')
-	case d.Resource.Change:
+	if format == Binary {
 		e.Value = d.appendData(buf)
-	default:
-		e.Value = o.JSON
+		return
 	}
+	buf = e.appendHead(buf)
+	buf = append(buf, `,"data":`...)
+	e.Value = append(d.appendData(buf), '}')
 }
 
 // AppendStructured appends the event as a structured CloudEvents document, whatever
@@ -68,13 +64,16 @@ func (e *Event) AppendStructured(dst []byte) []byte {
 // EncodedSize is an upper estimate of the body's length in bytes, so that a buffer
 // need not grow.
 func (d *Delta) EncodedSize(format Format) int {
-	size := 64 + len(d.Object.JSON)
-	if d.Resource.Change && d.Old != nil {
-		size += len(d.Old.JSON)
+	size := d.Object.Size()
+	if d.Resource.Change {
+		size += 32
+		if d.Old != nil {
+			size += d.Old.Size()
+		}
 	}
 	if format == Structured {
 		o := d.Object
-		size += 320 + len(d.Resource.jsonSource) + len(d.Resource.jsonShared) +
+		size += 384 + len(d.Resource.jsonSource) + len(d.Resource.jsonShared) +
 			2*(escapedLen(o.Namespace)+escapedLen(o.Name)+escapedLen(o.UID)+escapedLen(o.ResourceVersion)+escapedLen(d.Snapshot))
 	}
 	return size
@@ -93,13 +92,13 @@ func escapedLen(s string) int {
 
 func (d *Delta) appendData(buf []byte) []byte {
 	if !d.Resource.Change {
-		return append(buf, d.Object.JSON...)
+		return d.Object.AppendJSON(buf)
 	}
 	buf = append(buf, `{"object":`...)
-	buf = append(buf, d.Object.JSON...)
+	buf = d.Object.AppendJSON(buf)
 	if d.Old != nil {
 		buf = append(buf, `,"oldObject":`...)
-		buf = append(buf, d.Old.JSON...)
+		buf = d.Old.AppendJSON(buf)
 	}
 	return append(buf, '}')
 }

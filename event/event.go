@@ -75,8 +75,10 @@ type Object struct {
 	Name            string
 	UID             string
 	ResourceVersion string
-	// JSON is the whole object after drops and redaction, apiVersion and kind included.
-	JSON []byte
+	// Body is the whole object after drops and redaction, apiVersion and kind included:
+	// as JSON, or as Dictionary packed it. See AppendJSON.
+	Body       []byte
+	Dictionary *Dictionary // nil: Body is JSON
 }
 
 // Same reports whether two states are the same one: same uid, same

@@ -91,11 +91,11 @@ func TestAnEventIsTruncatedToItsMetadata(t *testing.T) {
 		}
 		for _, format := range []Format{Structured, Binary} {
 			e := encode(&s.delta, format)
-			before := string(s.delta.Object.JSON)
+			before := string(s.delta.Object.Body)
 			if err := e.Truncate(); err != nil {
 				t.Fatalf("%s: %v", s.name, err)
 			}
-			if string(s.delta.Object.JSON) != before {
+			if string(s.delta.Object.Body) != before {
 				t.Fatalf("%s: the object was changed", s.name)
 			}
 			var got ce.Event
@@ -118,7 +118,7 @@ func TestAnEventIsTruncatedToItsMetadata(t *testing.T) {
 
 func TestAnEventThatIsNoObjectCannotBeTruncated(t *testing.T) {
 	d := samples()[0].delta
-	d.Object = &Object{Name: "a", JSON: []byte(`"text"`)}
+	d.Object = &Object{Name: "a", Body: []byte(`"text"`)}
 	e := encode(&d, Binary)
 	if err := e.Truncate(); err == nil || e.Truncated || string(e.Value) != `"text"` {
 		t.Errorf("%v, %s", err, e.Value)
@@ -132,16 +132,16 @@ func TestRemainsHaveWhatIsKnown(t *testing.T) {
 			APIVersion, Kind string
 			Metadata         struct{ Name, Namespace, UID string }
 		}
-		if err := json.Unmarshal(o.JSON, &got); err != nil {
+		if err := json.Unmarshal(o.Body, &got); err != nil {
 			t.Fatal(err)
 		}
 		if want := map[string]string{"deployments": "apps/v1", "nodes": "v1"}[r.Resource]; got.APIVersion != want || got.Kind != r.Kind ||
 			got.Metadata.Name != `a"b` || got.Metadata.Namespace != "shop" || got.Metadata.UID != "u" || o.ResourceVersion != "7" {
-			t.Errorf("%s", o.JSON)
+			t.Errorf("%s", o.Body)
 		}
 	}
-	if o := nodes.Remains("", "a", "u", "7"); strings.Contains(string(o.JSON), "namespace") {
-		t.Errorf("%s", o.JSON)
+	if o := nodes.Remains("", "a", "u", "7"); strings.Contains(string(o.Body), "namespace") {
+		t.Errorf("%s", o.Body)
 	}
 }
 

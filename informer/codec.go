@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,7 +21,9 @@ import (
 type codec struct {
 	target   target
 	rules    *scan.Rules
+	packer   *packer
 	observer observer
+	handover handover
 }
 
 // observer learns of what client-go would not tell: errors inside a stream.
@@ -29,14 +32,14 @@ type observer struct {
 	unreadable func(error)          // a document that could not be decoded
 }
 
-func newCodec(t target, rules *scan.Rules, o observer) (runtime.NegotiatedSerializer, error) {
+func newCodec(t target, rules *scan.Rules, p *packer, o observer) (runtime.NegotiatedSerializer, error) {
 	if rules == nil {
 		var err error
 		if rules, err = scan.New(scan.Options{APIVersion: t.groupVersion().String(), Kind: t.Kind}); err != nil {
 			return nil, err
 		}
 	}
-	c := &codec{target: t, rules: rules, observer: o}
+	c := &codec{target: t, rules: rules, packer: p, observer: o}
 	return runtime.NewSimpleNegotiatedSerializer(runtime.SerializerInfo{
 		MediaType:        runtime.ContentTypeJSON,
 		MediaTypeType:    "application",
@@ -59,6 +62,9 @@ func (c *codec) Identifier() runtime.Identifier         { return "kbridge" }
 // Decode implements runtime.Decoder for response bodies and for the objects of
 // watch frames. data is not retained.
 func (c *codec) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if o := c.handover.take(data); o != nil {
+		return o, nil, nil
+	}
 	apiVersion, kind, err := scan.Header(data)
 	if err != nil {
 		return nil, nil, c.errorf(err)
@@ -98,19 +104,42 @@ func (c *codec) errorf(err error) error {
 	return err
 }
 
-func (c *codec) decodeObject(data []byte) (*object, error) {
-	var meta scan.Meta
-	kept, err := c.rules.Object(nil, data, &meta) // sized exactly
-	if err != nil {
-		return nil, err
+// scanned are buffers for what the scan leaves of an object, until it is packed.
+var scanned = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxScanned is the size of a buffer in bytes up to which it is used again.
+const maxScanned = 256 << 10
+
+func (c *codec) decodeObject(data []byte) (o *object, err error) {
+	withScanned(func(buf []byte) []byte {
+		var meta scan.Meta
+		if buf, err = c.rules.Object(buf, data, &meta); err == nil {
+			o = c.newObject(&meta)
+			o.Object.Body, o.Object.Dictionary = c.packer.pack(buf)
+		}
+		return buf
+	})
+	return o, err
+}
+
+// withScanned calls do with an empty buffer for what the scan leaves of an object, which
+// do returns when it may have grown.
+func withScanned(do func(buf []byte) []byte) {
+	buf := scanned.Get().(*[]byte)
+	if *buf = do((*buf)[:0]); cap(*buf) <= maxScanned {
+		scanned.Put(buf)
 	}
+}
+
+// newObject returns an object without its body.
+func (c *codec) newObject(meta *scan.Meta) *object {
 	return &object{
 		ObjectMeta: &noMeta, initialEventsEnd: meta.InitialEventsEnd,
 		Object: event.Object{
 			Namespace: meta.Namespace, Name: meta.Name,
-			UID: meta.UID, ResourceVersion: meta.ResourceVersion, JSON: kept,
+			UID: meta.UID, ResourceVersion: meta.ResourceVersion,
 		},
-	}, nil
+	}
 }
 
 func (c *codec) decodeList(data []byte) (*objectList, error) {
@@ -130,24 +159,80 @@ func (c *codec) decodeList(data []byte) (*objectList, error) {
 	return list, nil
 }
 
-// frameSerializer decodes a watch frame up to its object, which it leaves raw.
+// frameSerializer decodes watch frames.
 type frameSerializer struct{ codec *codec }
 
 func (frameSerializer) Encode(runtime.Object, io.Writer) error { return errReadOnly }
 func (frameSerializer) Identifier() runtime.Identifier         { return "kbridge-frame" }
 
-// Decode fills the WatchEvent it is given, as client-go's watch decoder wants it.
-// The raw object points into data: client-go decodes it, which copies, before it
-// reads the next frame into the same buffer.
+// Decode fills the WatchEvent it is given, as client-go's watch decoder wants it, and
+// decodes its object in the same pass: the raw object that client-go decodes next is the
+// frame's first byte, by which the codec finds what is ready. An error's, and one of an
+// unexpected kind, points into data, which client-go decodes before it reads the next
+// frame into the same buffer.
 func (frames frameSerializer) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	got, ok := into.(*metav1.WatchEvent)
 	if !ok {
 		return nil, nil, fmt.Errorf("BUG: a watch frame decoded into %T", into)
 	}
+	c := frames.codec
+	var o *object
+	withScanned(func(buf []byte) []byte {
+		var meta scan.Meta
+		var err error
+		if got.Type, buf, err = c.rules.WatchEvent(buf, data, &meta); err == nil && meta.Kind == c.target.Kind && expected(got.Type) {
+			if o = c.newObject(&meta); got.Type != scan.Bookmark {
+				o.Object.Body, o.Object.Dictionary = c.packer.pack(buf)
+			}
+		}
+		return buf
+	})
+	if o != nil {
+		got.Object.Raw = data[:1]
+		c.handover.put(got.Object.Raw, o)
+		return got, nil, nil
+	}
 	var err error
 	got.Type, got.Object.Raw, err = scan.WatchEvent(data)
 	if err != nil {
-		return nil, nil, frames.codec.errorf(err)
+		return nil, nil, c.errorf(err)
 	}
 	return got, nil, nil
+}
+
+// expected says that client-go decodes the object of such a frame.
+func expected(frameType string) bool {
+	switch frameType {
+	case scan.Added, scan.Modified, scan.Deleted, scan.Bookmark:
+		return true
+	}
+	return false
+}
+
+// handover holds objects from where their frames are split to where client-go asks for
+// them, next in the same goroutine, by where the raw object stands in memory.
+type handover struct {
+	mu    sync.Mutex
+	ready map[*byte]*object
+}
+
+func (h *handover) put(raw []byte, o *object) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ready == nil {
+		h.ready = map[*byte]*object{}
+	}
+	h.ready[&raw[0]] = o
+}
+
+// take returns the object that was put with raw, once, or nil.
+func (h *handover) take(raw []byte) *object {
+	if len(raw) != 1 {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o := h.ready[&raw[0]]
+	delete(h.ready, &raw[0])
+	return o
 }

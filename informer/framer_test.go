@@ -130,7 +130,7 @@ func decodeStream(tb testing.TB, stream []byte) (decode func() (*object, error))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	negotiated, err := newCodec(t, rules, observer{})
+	negotiated, err := newCodec(t, rules, &packer{}, observer{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -58,6 +58,7 @@ type View struct {
 type Informer struct {
 	opts   Options
 	rules  scan.Options
+	packer packer
 	log    *slog.Logger
 	begun  atomic.Int64 // views that have listed or resumed
 	status atomic.Pointer[error]
@@ -201,7 +202,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		lists: i.opts.Metrics.lists, errors: i.opts.Metrics.errors.WithLabelValues(i.Name()), log: log,
 	}
 	lw.reason.Store(listStart)
-	codec, err := newCodec(t, rules, observer{status: lw.onStatus, unreadable: lw.onUnreadable})
+	codec, err := newCodec(t, rules, &i.packer, observer{status: lw.onStatus, unreadable: lw.onUnreadable})
 	if err != nil {
 		return nil, err
 	}
@@ -209,8 +210,8 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		return nil, err
 	}
 	v := &view{
-		resource: r,
-		index:    map[string]indexed{}, exclude: map[string]bool{},
+		resource: r, packer: &i.packer,
+		index: map[string]indexed{}, exclude: map[string]bool{},
 		delivery: i.opts.Delivery, reading: ctx,
 		counters: newViewCounters(i.opts.Metrics, i.Name()),
 		now:      time.Now,
@@ -267,14 +268,14 @@ func (i *Informer) remember(v *view, view View) (*Known, error) {
 // not go out as it is.
 func (i *Informer) rescan(r *event.Resource, rules *scan.Rules) func(*event.Object) *event.Object {
 	return func(o *event.Object) *event.Object {
-		body, err := rules.Object(nil, o.JSON, &scan.Meta{})
+		body, err := rules.Object(nil, o.JSON(), &scan.Meta{})
 		if err != nil {
 			i.opts.Metrics.errors.WithLabelValues(i.Name()).Inc()
 			i.log.Warn("a stored body can not be read: it is left out", "namespace", o.Namespace, "name", o.Name, "err", err)
 			return r.Remains(o.Namespace, o.Name, o.UID, o.ResourceVersion)
 		}
 		restated := *o
-		restated.JSON = body
+		restated.Body, restated.Dictionary = i.packer.pack(body)
 		return &restated
 	}
 }

@@ -344,8 +344,8 @@ func TestObjectsAlwaysHaveAPIVersionAndKind(t *testing.T) {
 			b.rest()
 			for _, d := range b.recorder.deltas {
 				var o struct{ APIVersion, Kind string }
-				if err := json.Unmarshal(d.Object.JSON, &o); err != nil || o.APIVersion != "v1" || o.Kind != "ConfigMap" {
-					t.Errorf("%s: apiVersion %q, kind %q (%v): %s", d.Object.Name, o.APIVersion, o.Kind, err, d.Object.JSON)
+				if err := json.Unmarshal(d.Object.Body, &o); err != nil || o.APIVersion != "v1" || o.Kind != "ConfigMap" {
+					t.Errorf("%s: apiVersion %q, kind %q (%v): %s", d.Object.Name, o.APIVersion, o.Kind, err, d.Object.Body)
 				}
 			}
 			if n := len(b.recorder.deltas); n != 3 {
@@ -451,7 +451,7 @@ func missing(b *bench) (check func()) {
 			b.t.Errorf("deleted and made anew: %v %s, then %v %s; the old uid is %s", again[0].Type, again[0].Object.UID, again[1].Type, again[1].Object.UID, oldUID)
 		}
 		for _, d := range found {
-			if d.Type == event.Deleted && len(d.Object.JSON) == 0 {
+			if d.Type == event.Deleted && len(d.Object.Body) == 0 {
 				b.t.Errorf("the missed delete of %s has no last state", d.Object.Name)
 			}
 			if d.Snapshot != "" {
@@ -640,12 +640,12 @@ func TestASecretsValueIsGoneBeforeAnythingSeesIt(t *testing.T) {
 							if o == nil {
 								continue
 							}
-							leaked := strings.Contains(string(o.JSON), "aHVudGVyMg==")
+							leaked := strings.Contains(string(o.Body), "aHVudGVyMg==")
 							if want := treatment == config.SecretsInclude; leaked != want {
-								t.Errorf("%s: value there: %v, want %v: %s", d.Type, leaked, want, o.JSON)
+								t.Errorf("%s: value there: %v, want %v: %s", d.Type, leaked, want, o.Body)
 							}
-							if strings.Contains(string(o.JSON), "last-applied") {
-								t.Errorf("%s: the last-applied annotation is there: %s", d.Type, o.JSON)
+							if strings.Contains(string(o.Body), "last-applied") {
+								t.Errorf("%s: the last-applied annotation is there: %s", d.Type, o.Body)
 							}
 						}
 					}
@@ -741,10 +741,10 @@ func TestASlowHandlerHoldsTheWatchBackAndLosesNothing(t *testing.T) {
 		}
 		state := map[string]string{}
 		for _, d := range deltas {
-			state[d.Object.Name] = string(d.Object.JSON)
+			state[d.Object.Name] = string(d.Object.Body)
 		}
 		if !strings.Contains(state["a"], `"k":"499"`) {
-			t.Errorf("the last state of a is missing; last delta %s %s", last.Type, last.Object.JSON)
+			t.Errorf("the last state of a is missing; last delta %s %s", last.Type, last.Object.Body)
 		}
 	})
 }

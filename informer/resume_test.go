@@ -246,7 +246,7 @@ func TestAFirstListThatWasCutShortGoesOnUnderItsSnapshot(t *testing.T) {
 func TestAnotherBodyForTheSameStateIsToldAndMakesNoDelta(t *testing.T) {
 	replaced := func(o *event.Object, old, other string) *event.Object {
 		changed := *o
-		changed.JSON = bytes.Replace(o.JSON, []byte(old), []byte(other), 1)
+		changed.Body = bytes.Replace(o.Body, []byte(old), []byte(other), 1)
 		return &changed
 	}
 	inBubble(t, selection(configMaps), manyObjects, func(b *bench) {
@@ -274,9 +274,9 @@ func TestAnotherBodyForTheSameStateIsToldAndMakesNoDelta(t *testing.T) {
 		size := 0
 		for _, key := range index.Keys() {
 			index.With(key, func(o *event.Object) {
-				size += len(o.JSON)
-				if bytes.Contains(o.JSON, []byte(`"v0"`)) || bytes.Contains(o.JSON, []byte("hunter2")) {
-					t.Errorf("the index still has %s", o.JSON)
+				size += len(o.Body)
+				if bytes.Contains(o.Body, []byte(`"v0"`)) || bytes.Contains(o.Body, []byte("hunter2")) {
+					t.Errorf("the index still has %s", o.Body)
 				}
 			})
 		}

@@ -65,6 +65,7 @@ type view struct {
 	resource *event.Resource
 	handler  Handler
 	exclude  map[string]bool // namespaces left out
+	packer   *packer
 	mu       turn
 	index    map[string]indexed // by state.Key's form
 	// resume is the version at which the index was stored by an earlier run, until the
@@ -251,8 +252,11 @@ func (v *view) With(key string, do func(*event.Object)) {
 // load makes the index what an earlier run knew.
 func (v *view) load(known *Known) {
 	for _, o := range known.Objects {
+		if o.Dictionary != nil {
+			v.packer.adopt(o.Dictionary)
+		}
 		v.index[indexKey(o)] = indexed{o, v.round}
-		v.counters.resize(len(v.index), len(o.JSON))
+		v.counters.resize(len(v.index), len(o.Body))
 	}
 	v.listed.Store(known.Listed)
 	v.snapshot = known.Snapshot
@@ -287,20 +291,20 @@ func (v *view) set(o *event.Object, like event.Delta) error {
 		// Another body for the same state: under other rules, of another API version, or
 		// with other defaults. Lists and watches order the members differently, so equal
 		// lengths are looked into only where there is a reason.
-		if len(old.JSON) != len(o.JSON) || v.foreign && !bytes.Equal(old.JSON, o.JSON) {
-			v.counters.resize(len(v.index), len(o.JSON)-len(old.JSON))
+		if old.Size() != o.Size() || v.foreign && !bytes.Equal(old.JSON(), o.JSON()) {
 			v.handler.Restated(o)
 		}
+		v.counters.resize(len(v.index), len(o.Body)-len(old.Body))
 		v.index[key] = indexed{o, v.round}
 		v.counters.unchanged.Inc()
 		return nil
 	}
 	v.index[key] = indexed{o, v.round}
-	v.counters.resize(len(v.index), len(o.JSON))
+	v.counters.resize(len(v.index), len(o.Body))
 	d := like
 	d.Type, d.Object = event.Added, o
 	if known {
-		v.counters.resize(len(v.index), -len(old.JSON))
+		v.counters.resize(len(v.index), -len(old.Body))
 		d.Type, d.Old = event.Updated, old.Object
 		if d.Snapshot != "" {
 			// An earlier run announced it before its first list was cut short.
@@ -332,7 +336,7 @@ func (v *view) missed(o *event.Object) error {
 
 func (v *view) forget(o *event.Object) {
 	delete(v.index, indexKey(o))
-	v.counters.resize(len(v.index), -len(o.JSON))
+	v.counters.resize(len(v.index), -len(o.Body))
 }
 
 func (v *view) deliver(d *event.Delta) error {

@@ -44,6 +44,9 @@ var ErrPermanent = errors.New("permanent")
 // larger than the broker takes: without its body it may pass.
 var ErrTooLarge = errors.New("too large")
 
+// ErrClosed is the end of an event that a closed sink got, or had under way.
+var ErrClosed = errors.New("sink is closed")
+
 // Permanent marks err as one that no retry can mend.
 func Permanent(err error) error { return &permanentError{err: err} }
 

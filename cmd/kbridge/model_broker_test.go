@@ -16,12 +16,13 @@ import (
 // broker is what stands behind one sink. It outlives the processes. The world's mutex
 // guards it.
 type broker struct {
-	name string
-	w    *world
-	rng  *rand.Rand
-	log  []*stored
-	ids  map[string]*stored // the first of each id
-	last map[string]int     // the process that sent an id last
+	name  string
+	w     *world
+	rng   *rand.Rand
+	log   []*stored
+	ids   map[string]*stored // the first of each id
+	last  map[string]int     // the process that sent an id last
+	acked map[string]sent    // when an id was acknowledged last, or taken as a dead letter
 
 	latency  time.Duration // at most
 	failing  float64       // the part of the events that is refused for now
@@ -37,6 +38,12 @@ type broker struct {
 	snapshots           map[string]*told
 	lineages            map[string]*lineage
 	unstored            map[string]bool // see expose
+}
+
+// sent is which process sent an event, and when.
+type sent struct {
+	process int
+	at      time.Time
 }
 
 // stored is one event in the order of the log.
@@ -65,7 +72,7 @@ func (s *stored) String() string {
 
 func newBroker(w *world, name string) *broker {
 	b := &broker{
-		name: name, w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.brokers)+7))), ids: map[string]*stored{}, last: map[string]int{}, open: make(chan struct{}),
+		name: name, w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.brokers)+7))), ids: map[string]*stored{}, last: map[string]int{}, acked: map[string]sent{}, open: make(chan struct{}),
 		plain: consumer{}, once: consumer{}, newest: consumer{}, sweeper: newSweeper(), snapshots: map[string]*told{}, lineages: map[string]*lineage{}, unstored: map[string]bool{},
 	}
 	close(b.open)
@@ -208,6 +215,8 @@ func (s *scriptedSink) answer(f *flight) {
 		b.append(&f.event, s.p.number, false)
 		if b.rng.Float64() < b.losing {
 			err = fmt.Errorf("%w: no answer", errScripted)
+		} else {
+			b.acked[f.event.DedupID()] = sent{s.p.number, time.Now()}
 		}
 	}
 	w.mu.Unlock()
@@ -255,6 +264,7 @@ func (d *scriptedDeadLetters) Write(_ string, e *event.Event, _ error) error {
 	kept := *e
 	kept.Value = slices.Clone(e.Value)
 	d.b.append(&kept, d.p.number, true)
+	d.b.acked[kept.DedupID()] = sent{d.p.number, time.Now()}
 	return nil
 }
 

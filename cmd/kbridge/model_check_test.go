@@ -261,6 +261,10 @@ func (b *broker) lookAtOrder(s *stored) {
 		if w.clean[s.process] && b.last[s.DedupID()] == s.process-1 && s.Type != event.Synced && !w.restored {
 			w.failf("%s: %v is repeated after a clean stop", b.name, s)
 		}
+		// Repeats are bounded by what was under way, or not stored yet.
+		if was, ok := b.acked[s.DedupID()]; ok && was.process < s.process && was.at.Before(w.commits[was.process].Add(-w.settling())) && s.Type != event.Synced && !w.restored {
+			w.failf("%s: %v is repeated, which was stored as delivered", b.name, s)
+		}
 		w.repeats++
 		return
 	}

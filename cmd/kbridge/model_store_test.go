@@ -90,7 +90,7 @@ func copyOf(o *event.Object) *event.Object {
 		return nil
 	}
 	c := *o
-	c.JSON = slices.Clone(o.JSON)
+	c.Body = slices.Clone(o.Body)
 	return &c
 }
 
@@ -103,7 +103,7 @@ func (s *scriptedStore) Commit(b *state.Batch) error {
 	loaded := s.loads == s.p.views
 	confirms := fails && w.rng2.IntN(3) == 0 // it is written, and the answer is an error
 	if !s.p.cut {
-		s.p.commit = func() { d.apply(b, began) }
+		s.p.commit = func() { d.apply(b, s.p.number, began) }
 	}
 	w.mu.Unlock()
 	// Load waits for Commit with a mutex, and virtual time does not pass meanwhile: a
@@ -120,14 +120,14 @@ func (s *scriptedStore) Commit(b *state.Batch) error {
 	case fails && !confirms:
 		return fmt.Errorf("%w: the disk is full", errScripted)
 	}
-	d.apply(b, began)
+	d.apply(b, s.p.number, began)
 	if fails {
 		return fmt.Errorf("%w: the disk does not say whether it has it", errScripted)
 	}
 	return nil
 }
 
-func (d *disk) apply(b *state.Batch, began time.Time) {
+func (d *disk) apply(b *state.Batch, process int, began time.Time) {
 	for id, c := range b.Views {
 		v := &keptView{info: c.Info, objects: map[string]*event.Object{}}
 		if old := d.views[id]; old != nil {
@@ -164,7 +164,7 @@ func (d *disk) apply(b *state.Batch, began time.Time) {
 		d.lanes[id] = l
 		d.w.tracef("disk: %s of %s at %q snapshot=%+v behind=%s", id.Sink, id.View, c.Info.Position, l.info.Snapshot, recordsOf(c.Behind))
 	}
-	d.committed = began
+	d.committed, d.w.commits[process] = began, began
 }
 
 func namesOf(objects map[string]*event.Object) string {

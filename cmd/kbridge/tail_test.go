@@ -41,7 +41,7 @@ func published(t *testing.T, dataDir string, sinks ...config.Sink) (url string) 
 		d := event.Delta{
 			Type:     event.Added,
 			Resource: event.NewResource(event.ResourceInfo{Cluster: "test", Version: "v1", Resource: "configmaps", Kind: "ConfigMap"}),
-			Object:   &event.Object{Namespace: "shop", Name: "of-" + cfg.Name, UID: "u", ResourceVersion: "7", JSON: []byte(`{"apiVersion":"v1"}`)},
+			Object:   &event.Object{Namespace: "shop", Name: "of-" + cfg.Name, UID: "u", ResourceVersion: "7", Body: []byte(`{"apiVersion":"v1"}`)},
 			Time:     time.Now(),
 		}
 		var e event.Event

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/kbridge-io/kbridge/internal/testserver"
 )
 
 // classArchive returns the path of a file with Kafka's classes in the form in which the Java runtime has them in
@@ -21,11 +23,11 @@ func classArchive(ctx context.Context, jars string, progress io.Writer) (string,
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	lock, err := lockFile(ctx, jars+".lock", nil)
+	lock, err := testserver.LockFile(ctx, jars+".lock", nil)
 	if err != nil {
 		return "", fmt.Errorf("wait for another process to make the archive of Kafka's classes: %w", err)
 	}
-	defer lock.release()
+	defer lock.Release()
 	if _, err := os.Stat(path); err == nil { // the other process has made it
 		return path, nil
 	}

@@ -16,12 +16,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kbridge-io/kbridge/internal/testserver"
 )
 
 // Options are the settings of a cluster. The zero value is one node with the listener Plaintext.
@@ -111,15 +111,15 @@ func (c *Cluster) prepare() (err error) {
 		}
 	}
 	for id := 1; id <= c.opts.Nodes; id++ {
-		n := &Node{ID: id, cluster: c, dir: filepath.Join(c.dir, "node-"+strconv.Itoa(id)), ports: map[Listener]*port{}}
+		n := c.node(id)
 		c.Nodes = append(c.Nodes, n)
 		if err := os.Mkdir(n.dir, 0o700); err != nil {
 			return err
 		}
 		for _, l := range append(c.opts.listeners(), controller) {
-			p, err := reservePort()
+			p, err := testserver.ReservePort()
 			if err != nil {
-				return fmt.Errorf("reserve a port of 127.0.0.1: %w", err)
+				return err
 			}
 			n.ports[l] = p
 		}
@@ -173,12 +173,8 @@ func (c *Cluster) StartAll(ctx context.Context) error {
 		return err
 	}
 	return c.all(func(n *Node) error {
-		proc := n.process()
-		if proc == nil {
-			return fmt.Errorf("start Kafka: node %d was ended", n.ID)
-		}
-		return n.await(ctx, proc, func(ctx context.Context, cl *kgo.Client) error {
-			m, err := metadata(ctx, cl)
+		return n.Await(ctx, func(ctx context.Context) error {
+			m, err := n.metadata(ctx)
 			if err == nil && len(m.Brokers) < len(c.Nodes) {
 				err = fmt.Errorf("it knows %d brokers of %d", len(m.Brokers), len(c.Nodes))
 			}
@@ -213,7 +209,7 @@ func (c *Cluster) Stop() error {
 		c.KillAll()
 		for _, n := range c.Nodes {
 			for _, p := range n.ports {
-				p.release()
+				p.Release()
 			}
 		}
 		c.stopErr = os.RemoveAll(c.dir)
@@ -234,7 +230,7 @@ func (c *Cluster) Addrs(l Listener) []string {
 func (c *Cluster) LogTail() string {
 	var tails []string
 	for _, n := range c.Nodes {
-		tails = append(tails, n.logTail(failedTestLog))
+		tails = append(tails, n.LogTail())
 	}
 	return strings.Join(tails, "\n")
 }

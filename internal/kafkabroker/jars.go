@@ -1,7 +1,6 @@
 package kafkabroker
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/kbridge-io/kbridge/internal/child"
+	"github.com/kbridge-io/kbridge/internal/testserver"
 )
 
 const (
@@ -143,13 +143,13 @@ func Jars(ctx context.Context, progress io.Writer) (string, error) {
 		return "", fmt.Errorf("create the folder for Kafka's jars: %w", err)
 	}
 	var once sync.Once
-	lock, err := lockFile(ctx, d.dir+".lock", func(*os.File) {
+	lock, err := testserver.LockFile(ctx, d.dir+".lock", func(*os.File) {
 		once.Do(func() { fmt.Fprintln(progress, "kafkabroker: another process fetches Kafka's jars, waiting for it") })
 	})
 	if err != nil {
 		return "", fmt.Errorf("wait for another process to fetch Kafka's jars: %w", err)
 	}
-	defer lock.release()
+	defer lock.Release()
 	if d.whole() { // the other process has fetched them
 		return d.dir, nil
 	}
@@ -172,7 +172,7 @@ func (d distribution) fetch(ctx context.Context, progress io.Writer) error {
 	defer os.RemoveAll(partial)
 	say("fetching Kafka %s with Maven, because tests run against a real broker. This happens once for this user: about 45 MB, into %s",
 		d.version, d.dir)
-	var out mavenOutput
+	out := testserver.Output{Kind: mavenLine}
 	cmd := exec.Command("mvn", "--batch-mode", "--file", d.pom, "dependency:copy-dependencies", "-DoutputDirectory="+partial)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	proc, err := child.Start(cmd)
@@ -185,14 +185,14 @@ func (d distribution) fetch(ctx context.Context, progress io.Writer) error {
 		select {
 		case <-proc.Done():
 		case <-tick.C:
-			say("%d files downloaded", out.downloads())
+			say("%d files downloaded", out.Steps())
 		case <-ctx.Done():
 			proc.Kill()
 			return context.Cause(ctx)
 		}
 	}
 	if err := proc.Wait(); err != nil {
-		return fmt.Errorf("mvn dependency:copy-dependencies: %w; the end of its output:\n%s", err, out.tail())
+		return fmt.Errorf("mvn dependency:copy-dependencies: %w; the end of its output:\n%s", err, out.Tail())
 	}
 	if err := os.Rename(partial, d.dir); err != nil {
 		return err
@@ -201,50 +201,13 @@ func (d distribution) fetch(ctx context.Context, progress io.Writer) error {
 	return nil
 }
 
-// mavenOutput takes what Maven writes: it counts the downloads and keeps the last of the other lines.
-type mavenOutput struct {
-	mu    sync.Mutex
-	line  []byte // the last, unfinished one
-	count int
-	rest  []string
-}
-
-const keptLines = 40
-
-func (o *mavenOutput) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.line = append(o.line, p...)
-	for {
-		line, rest, ok := bytes.Cut(o.line, []byte("\n"))
-		if !ok {
-			return len(p), nil
-		}
-		o.add(string(line))
-		o.line = rest
-	}
-}
-
-func (o *mavenOutput) add(line string) {
+// mavenLine says what Maven's lines are.
+func mavenLine(line string) testserver.Line {
 	switch {
 	case strings.Contains(line, "Downloaded from "):
-		o.count++
-	case !strings.Contains(line, "Downloading from "):
-		o.rest = append(o.rest, line)
-		if len(o.rest) > keptLines {
-			o.rest = o.rest[1:]
-		}
+		return testserver.Step
+	case strings.Contains(line, "Downloading from "):
+		return testserver.Noise
 	}
-}
-
-func (o *mavenOutput) downloads() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.count
-}
-
-func (o *mavenOutput) tail() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Join(append(o.rest, string(o.line)), "\n")
+	return testserver.Other
 }

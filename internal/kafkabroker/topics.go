@@ -8,7 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Topic says how a topic is to be made.
@@ -34,7 +33,7 @@ type PartitionState struct {
 // Admin returns a client for what has no method here. It belongs to the cluster.
 func (c *Cluster) Admin() *kadm.Client { return c.admin }
 
-// CreateTopic makes a topic and returns when each running node knows it and its leaders.
+// CreateTopic makes a topic and returns when each running node knows it and its leaders, and these know that they are.
 func (c *Cluster) CreateTopic(ctx context.Context, name string, topic Topic) error {
 	if topic.Partitions == 0 {
 		topic.Partitions = 1
@@ -46,11 +45,10 @@ func (c *Cluster) CreateTopic(ctx context.Context, name string, topic Topic) err
 		return fmt.Errorf("create topic %s: %w", name, err)
 	}
 	err := c.all(func(n *Node) error {
-		proc := n.process()
-		if proc == nil {
+		if !n.Running() {
 			return nil
 		}
-		err := n.await(ctx, proc, func(ctx context.Context, cl *kgo.Client) error { return knowsLeaders(ctx, cl, name) })
+		err := n.Await(ctx, func(ctx context.Context) error { return n.knowsLeaders(ctx, name) })
 		if !n.Running() { // ended or paused meanwhile
 			return nil
 		}
@@ -59,11 +57,24 @@ func (c *Cluster) CreateTopic(ctx context.Context, name string, topic Topic) err
 	if err != nil {
 		return fmt.Errorf("create topic %s: %w", name, err)
 	}
-	return nil
+	for {
+		offsets, err := c.admin.ListEndOffsets(ctx, name)
+		if err == nil {
+			err = offsets.Error()
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("create topic %s: %w; the last answer: %w", name, context.Cause(ctx), err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
-func knowsLeaders(ctx context.Context, cl *kgo.Client, topic string) error {
-	m, err := metadata(ctx, cl, topic)
+func (n *Node) knowsLeaders(ctx context.Context, topic string) error {
+	m, err := n.metadata(ctx, topic)
 	if err != nil {
 		return err
 	}
@@ -177,24 +188,14 @@ func (c *Cluster) Leader(ctx context.Context, topic string, partition int) (*Nod
 
 // leaderOf asks this node for the id of the partition's leader.
 func (n *Node) leaderOf(ctx context.Context, topic string, partition int) (int, error) {
-	cl, err := n.client()
+	m, err := n.metadata(ctx, topic)
 	if err != nil {
 		return 0, err
 	}
-	defer cl.Close()
-	var leader int
-	err = askShortly(ctx, cl, func(ctx context.Context, cl *kgo.Client) error {
-		m, err := metadata(ctx, cl, topic)
-		if err != nil {
-			return err
+	for _, p := range m.Topics[0].Partitions {
+		if int(p.Partition) == partition && p.Leader > 0 {
+			return int(p.Leader), nil
 		}
-		for _, p := range m.Topics[0].Partitions {
-			if int(p.Partition) == partition && p.Leader > 0 {
-				leader = int(p.Leader)
-				return nil
-			}
-		}
-		return fmt.Errorf("node %d knows none", n.ID)
-	})
-	return leader, err
+	}
+	return 0, fmt.Errorf("node %d knows none", n.ID)
 }

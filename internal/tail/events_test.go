@@ -26,7 +26,7 @@ func object(name, version, rest string) *event.Object {
 	}
 	return &event.Object{
 		Namespace: namespace, Name: name, UID: "uid-of-" + name, ResourceVersion: version,
-		JSON: []byte(`{"apiVersion":"v1","kind":"K","metadata":{"name":"` + name + `","resourceVersion":"` + version + `"}` + rest + `}`),
+		Body: []byte(`{"apiVersion":"v1","kind":"K","metadata":{"name":"` + name + `","resourceVersion":"` + version + `"}` + rest + `}`),
 	}
 }
 

@@ -236,9 +236,9 @@ func TestManyPartitionsAreReadWholeAndInOrder(t *testing.T) {
 	const n = 600
 	var records []*kgo.Record
 	for i, d := range timed(1, n, anHourAgo) {
-		d.Object.JSON = []byte(`{"apiVersion":"v1","x":"` + rand.Text() + `"}`)
-		for len(d.Object.JSON) < 20<<10 { // more than an answer holds, also when it is compressed
-			d.Object.JSON = append(d.Object.JSON[:len(d.Object.JSON)-2], rand.Text()+`"}`...)
+		d.Object.Body = []byte(`{"apiVersion":"v1","x":"` + rand.Text() + `"}`)
+		for len(d.Object.Body) < 20<<10 { // more than an answer holds, also when it is compressed
+			d.Object.Body = append(d.Object.Body[:len(d.Object.Body)-2], rand.Text()+`"}`...)
 		}
 		var e event.Event
 		d.Encode(&e, event.Structured, nil)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/kbridge-io/kbridge/internal/testserver"
 )
 
 // Paths are the two programs of a cluster.
@@ -57,15 +59,15 @@ func Binaries(ctx context.Context, progress io.Writer) (Paths, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return Paths{}, fmt.Errorf("create the folder for the servers: %w", err)
 	}
-	lock, err := lockFile(ctx, filepath.Join(dir, "lock"), reportOther(progress))
+	lock, err := testserver.LockFile(ctx, filepath.Join(dir, "lock"), reportOther(progress))
 	if err != nil {
 		return Paths{}, fmt.Errorf("wait for another process to build the servers: %w", err)
 	}
-	defer lock.release()
+	defer lock.Release()
 	if paths.check() == nil { // the other process has built them
 		return paths, nil
 	}
-	b := builder{module: module, out: progress, note: lock.f}
+	b := builder{module: module, out: progress, note: lock.File}
 	if err := b.build(ctx, paths, v); err != nil {
 		return Paths{}, err
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kbridge-io/kbridge/internal/testserver"
 )
 
 func TestTheServersOfKubebuilderAssetsAreUsed(t *testing.T) {
@@ -106,44 +108,40 @@ func TestABuildLeavesTheProgramOrTheCompilersWordsAndNothingHalf(t *testing.T) {
 	}
 }
 
-func TestGoOutputCountsWhatWasCompiledAndKeepsTheRest(t *testing.T) {
-	var o goOutput
-	for _, part := range []string{"go: downloading example.com/x v1", ".0.0\nunicode/utf8\nk8s.io/", "api\n# k8s.io/api\nfile.go:1:2: oh", " no\n", "exit"} {
-		if _, err := o.Write([]byte(part)); err != nil {
-			t.Fatal(err)
+func TestTheGoCommandsLinesAreStepsOrWorthKeeping(t *testing.T) {
+	for line, want := range map[string]testserver.Line{
+		"go: downloading example.com/x v1.0.0": testserver.Step, "unicode/utf8": testserver.Step, "k8s.io/api": testserver.Step,
+		"# k8s.io/api": testserver.Other, "file.go:1:2: oh no": testserver.Other, "exit": testserver.Step, "": testserver.Other,
+	} {
+		if got := goLine(line); got != want {
+			t.Errorf("%q is %d, want %d", line, got, want)
 		}
-	}
-	if n := o.steps(); n != 3 {
-		t.Errorf("counted %d steps, want 3", n)
-	}
-	if got, want := o.tail(), "# k8s.io/api\nfile.go:1:2: oh no\nexit"; got != want {
-		t.Errorf("kept %q, want %q", got, want)
 	}
 }
 
 func TestASecondProcessWaitsForTheBuildAndShowsItsProgress(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	first, err := lockFile(t.Context(), path, nil)
+	first, err := testserver.LockFile(t.Context(), path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var builds, waits bytes.Buffer
-	(&builder{out: &builds, note: first.f, began: time.Now()}).say("etcd: %d of at most %d packages compiled", 3, 9)
+	(&builder{out: &builds, note: first.File, began: time.Now()}).say("etcd: %d of at most %d packages compiled", 3, 9)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if _, err := lockFile(ctx, path, reportOther(&waits)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := testserver.LockFile(ctx, path, reportOther(&waits)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v, want that it waited until its deadline", err)
 	}
 	if got := waits.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "[0:00] etcd: 3 of at most 9 packages compiled") {
 		t.Errorf("it showed %q", got)
 	}
-	first.release()
-	second, err := lockFile(t.Context(), path, nil)
+	first.Release()
+	second, err := testserver.LockFile(t.Context(), path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second.release()
+	second.Release()
 }
 
 func writeProgram(t *testing.T, path string) {

@@ -8,10 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/kbridge-io/kbridge/internal/child"
+	"github.com/kbridge-io/kbridge/internal/testserver"
 )
 
 const reportEvery = 15 * time.Second
@@ -79,7 +79,7 @@ func (b *builder) compile(ctx context.Context, name, path, pkg, ldflags string) 
 // that is known, were done.
 func (b *builder) run(ctx context.Context, name, steps string, total int, args ...string) ([]byte, error) {
 	var stdout bytes.Buffer
-	var stderr goOutput
+	stderr := testserver.Output{Kind: goLine}
 	cmd := exec.Command("go", args...)
 	cmd.Dir = b.module
 	cmd.Env = append(os.Environ(), "GOWORK=off") // a workspace would not know the tool module
@@ -92,14 +92,14 @@ func (b *builder) run(ctx context.Context, name, steps string, total int, args .
 		select {
 		case <-proc.Done():
 			if err := proc.Wait(); err != nil {
-				return nil, fmt.Errorf("go %s: %w; the end of its output:\n%s", args[0], err, stderr.tail())
+				return nil, fmt.Errorf("go %s: %w; the end of its output:\n%s", args[0], err, stderr.Tail())
 			}
 			return stdout.Bytes(), nil
 		case <-ctx.Done():
 			proc.Kill()
 			return nil, fmt.Errorf("%w (what was compiled so far is in Go's build cache, and the next build goes on from there)", context.Cause(ctx))
 		case <-b.tick:
-			switch n := stderr.steps(); {
+			switch n := stderr.Steps(); {
 			case total == 0:
 				b.say("%s: %d %s", name, n, steps)
 			case n < total:
@@ -120,50 +120,10 @@ func (b *builder) say(format string, args ...any) {
 	_, _ = b.note.WriteAt([]byte(line), 0)
 }
 
-// goOutput takes the go command's standard error: it counts the lines that name a package it compiled or a module it
-// downloaded, and keeps the last of the others.
-type goOutput struct {
-	mu    sync.Mutex
-	line  []byte // the last, unfinished one
-	count int
-	rest  []string
-}
-
-const keptLines = 40
-
-func (o *goOutput) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.line = append(o.line, p...)
-	for {
-		line, rest, ok := bytes.Cut(o.line, []byte("\n"))
-		if !ok {
-			return len(p), nil
-		}
-		o.add(string(line))
-		o.line = rest
-	}
-}
-
-func (o *goOutput) add(line string) {
+// goLine says what the go command's lines are: a step names a package that it compiled or a module that it downloaded.
+func goLine(line string) testserver.Line {
 	if line != "" && !strings.ContainsAny(line, " \t:") || strings.HasPrefix(line, "go: downloading ") {
-		o.count++
-		return
+		return testserver.Step
 	}
-	o.rest = append(o.rest, line)
-	if len(o.rest) > keptLines {
-		o.rest = o.rest[1:]
-	}
-}
-
-func (o *goOutput) steps() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.count
-}
-
-func (o *goOutput) tail() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Join(append(o.rest, string(o.line)), "\n")
+	return testserver.Other
 }

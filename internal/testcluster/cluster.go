@@ -18,6 +18,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -27,6 +28,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kbridge-io/kbridge/internal/testserver"
 )
 
 // Options are the settings of a cluster. The zero value is a good one.
@@ -58,12 +61,12 @@ type Cluster struct {
 	// URL is where the API server listens. It stays the same over restarts.
 	URL string
 	// Etcd and APIServer start and end on their own. Both run after Start.
-	Etcd      *Server
-	APIServer *Server
+	Etcd      *testserver.Process
+	APIServer *testserver.Process
 
 	dir        string
 	temporary  *temporaryDir // nil when the caller named the folder
-	ports      []*port
+	ports      []*testserver.Port
 	ca         []byte
 	kubeconfig string
 	snapshots  atomic.Int64 // numbers their folders
@@ -110,21 +113,28 @@ func Start(ctx context.Context, opts Options) (c *Cluster, err error) {
 		return c, fmt.Errorf("write the cluster's credentials: %w", err)
 	}
 	etcdURL := "http://127.0.0.1:" + strconv.Itoa(etcdPort)
-	c.Etcd = &Server{
-		name: "etcd", path: paths.Etcd, args: c.etcdArgs(etcdURL, opts),
-		log: filepath.Join(c.dir, "etcd.log"), ready: etcdReady(etcdURL),
+	c.Etcd = c.process("etcd", paths.Etcd, c.etcdArgs(etcdURL, opts), etcdReady(etcdURL))
+	c.APIServer = c.process("kube-apiserver", paths.KubeAPIServer, c.apiServerArgs(etcdURL, apiPort, opts), c.apiServerReady())
+	return c, c.StartAll(ctx)
+}
+
+func (c *Cluster) process(name, path string, args []string, ready func(context.Context) error) *testserver.Process {
+	return &testserver.Process{
+		Name: name, Log: filepath.Join(c.dir, name+".log"), Ready: ready,
+		Command: func() *exec.Cmd {
+			cmd := exec.Command(path, args...)
+			cmd.Dir = c.dir
+			return cmd
+		},
 	}
-	c.APIServer = &Server{
-		name: "kube-apiserver", path: paths.KubeAPIServer, args: c.apiServerArgs(etcdURL, apiPort, opts),
-		log: filepath.Join(c.dir, "kube-apiserver.log"), ready: c.apiServerReady(),
+}
+
+// StartAll starts the servers that are down, and returns when both are ready.
+func (c *Cluster) StartAll(ctx context.Context) error {
+	if err := c.Etcd.Start(ctx); err != nil {
+		return err
 	}
-	if err = c.Etcd.Start(ctx); err != nil {
-		return c, err
-	}
-	if err = c.APIServer.Start(ctx); err != nil {
-		return c, err
-	}
-	return c, nil
+	return c.APIServer.Start(ctx)
 }
 
 // Stop kills both servers, waits for their end, gives the ports back and removes the temporary folder. A second call
@@ -142,7 +152,7 @@ func (c *Cluster) stop() error {
 		c.Etcd.Kill()
 	}
 	for _, p := range c.ports {
-		p.release()
+		p.Release()
 	}
 	if c.temporary != nil {
 		return c.temporary.remove()
@@ -179,16 +189,16 @@ func WriteKubeconfig(path string, cfg *rest.Config) error {
 
 // LogTail returns the end of both servers' logs.
 func (c *Cluster) LogTail() string {
-	return c.Etcd.logTail(failedTestLog) + "\n" + c.APIServer.logTail(failedTestLog)
+	return c.Etcd.LogTail() + "\n" + c.APIServer.LogTail()
 }
 
 func (c *Cluster) reservePort() (int, error) {
-	p, err := reservePort()
+	p, err := testserver.ReservePort()
 	if err != nil {
-		return 0, fmt.Errorf("reserve a port of 127.0.0.1: %w", err)
+		return 0, err
 	}
 	c.ports = append(c.ports, p)
-	return p.number, nil
+	return p.Number, nil
 }
 
 // answers asks url once, on a connection of its own, and takes every status but 200 for an error.

@@ -50,7 +50,7 @@ func (c *Cluster) SaveEtcd(ctx context.Context) (EtcdSnapshot, error) {
 		return s, fmt.Errorf("save etcd: %w", err)
 	}
 	if c.APIServer.Running() {
-		return s, c.APIServer.waitReady(ctx)
+		return s, c.APIServer.Await(ctx, c.APIServer.Ready)
 	}
 	return s, nil
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/kbridge-io/kbridge/internal/testserver"
 )
 
 const tempDirPattern = "kbridge-cluster-*"
@@ -13,7 +15,7 @@ const tempDirPattern = "kbridge-cluster-*"
 // left is removed by the next: the kernel gave its lock up.
 type temporaryDir struct {
 	path string
-	lock *fileLock
+	lock *testserver.Lock
 }
 
 func newTemporaryDir() (*temporaryDir, error) {
@@ -23,7 +25,7 @@ func newTemporaryDir() (*temporaryDir, error) {
 		return nil, err
 	}
 	d := &temporaryDir{path: path}
-	if d.lock, err = lockFile(context.Background(), filepath.Join(path, "lock"), nil); err != nil {
+	if d.lock, err = testserver.LockFile(context.Background(), filepath.Join(path, "lock"), nil); err != nil {
 		os.RemoveAll(path)
 		return nil, err
 	}
@@ -31,7 +33,7 @@ func newTemporaryDir() (*temporaryDir, error) {
 }
 
 func (d *temporaryDir) remove() error {
-	d.lock.release()
+	d.lock.Release()
 	return os.RemoveAll(d.path)
 }
 
@@ -43,13 +45,9 @@ func removeAbandoned(parent string) {
 		if err != nil || time.Since(info.ModTime()) < time.Minute {
 			continue // perhaps so new that its lock is not taken yet
 		}
-		f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
-		if err != nil {
-			continue
-		}
-		if free, _ := tryLock(f); free {
+		if lock := testserver.TryLock(filepath.Join(dir, "lock")); lock != nil {
 			os.RemoveAll(dir)
+			lock.Release()
 		}
-		f.Close()
 	}
 }

@@ -2,10 +2,7 @@ package testcluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,137 +12,47 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kbridge-io/kbridge/internal/testserver"
 )
+
+var fixture = testserver.Fixture[*Cluster]{
+	Name: "test cluster", Package: "testcluster",
+	TooLate: "; if the servers were being built, `make cluster` does it without a limit",
+}
 
 // New starts a cluster for one test, and stops it when the test has ended. A test that failed shows the end of the
 // servers' logs. It never skips: without a cluster the test fails.
 func New(t testing.TB, opts ...func(*Options)) *Cluster {
 	t.Helper()
-	ctx, cancel := withDeadlineOf(t)
-	defer cancel()
-	c, err := Start(ctx, collect(opts))
-	if err != nil {
-		t.Fatalf("start a test cluster: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Errorf("stop the test cluster: %v", err)
-		}
-	})
-	showLogsOfFailure(t, c)
-	return c
+	return fixture.New(t, startWith(opts))
 }
 
 // TestingM is a *testing.M, or something that runs it.
-type TestingM interface{ Run() int }
+type TestingM = testserver.TestingM
 
 // Main lets the tests of a package share one cluster, which starts with the first call of Shared, and stops after the
 // last test. It goes into TestMain, with or without goleak:
 //
 //	func TestMain(m *testing.M) { os.Exit(testcluster.Main(m).Run()) }
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(testcluster.Main(m)) }
-func Main(m TestingM, opts ...func(*Options)) TestingM {
-	return &sharedRun{m: m, opts: opts}
-}
-
-type sharedRun struct {
-	m    TestingM
-	opts []func(*Options)
-
-	mu      sync.Mutex
-	cluster *Cluster // guarded by mu; nil until a test asks for it
-	err     error    // guarded by mu; why it could not start: the tests after the first fail at once
-}
-
-// shared is the run that Main made, while it runs.
-var shared struct {
-	sync.Mutex
-	run *sharedRun
-}
-
-// Run runs the tests and stops the cluster, if there is one.
-func (r *sharedRun) Run() int {
-	shared.Lock()
-	shared.run = r
-	shared.Unlock()
-	code := r.m.Run()
-	shared.Lock()
-	shared.run = nil
-	shared.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cluster != nil {
-		if err := r.cluster.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stop the shared test cluster:", err)
-			return max(code, 1)
-		}
-	}
-	return code
-}
+func Main(m TestingM, opts ...func(*Options)) TestingM { return fixture.Main(m, startWith(opts)) }
 
 // Shared returns the cluster that the package's tests share; both its servers run. Main must be in TestMain. A test
 // keeps to namespaces and API groups of its own, and one that stops a server uses New.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
-	shared.Lock()
-	r := shared.run
-	shared.Unlock()
-	if r == nil {
-		t.Fatal("testcluster.Shared needs this in the package: func TestMain(m *testing.M) { os.Exit(testcluster.Main(m).Run()) }")
-	}
-	c, err := r.get(t)
-	if err != nil {
-		t.Fatalf("start the shared test cluster: %v", err)
-	}
-	showLogsOfFailure(t, c)
-	return c
+	return fixture.Shared(t)
 }
 
-func (r *sharedRun) get(t testing.TB) (*Cluster, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err != nil {
-		return nil, r.err
-	}
-	ctx, cancel := withDeadlineOf(t)
-	defer cancel()
-	if r.cluster == nil {
-		r.cluster, r.err = Start(ctx, collect(r.opts))
-		return r.cluster, r.err
-	}
-	// A test that broke the rule, or a server that crashed, must not take the tests after it down.
-	if err := r.cluster.Etcd.Start(ctx); err != nil {
-		return nil, err
-	}
-	return r.cluster, r.cluster.APIServer.Start(ctx)
-}
-
-func collect(opts []func(*Options)) Options {
-	var o Options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	return o
-}
-
-// withDeadlineOf ends a little before the go command would end the test binary in the middle of a first build, so that
-// the test can say what to do.
-func withDeadlineOf(t testing.TB) (context.Context, context.CancelFunc) {
-	if td, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
-		if at, ok := td.Deadline(); ok {
-			return context.WithDeadlineCause(t.Context(), at.Add(-5*time.Second),
-				errors.New("the tests' time limit (go test -timeout) came first; if the servers were being built, `make cluster` does it without a limit"))
+func startWith(opts []func(*Options)) func(context.Context) (*Cluster, error) {
+	return func(ctx context.Context) (*Cluster, error) {
+		var o Options
+		for _, opt := range opts {
+			opt(&o)
 		}
+		return Start(ctx, o)
 	}
-	return context.WithCancel(t.Context())
-}
-
-func showLogsOfFailure(t testing.TB, c *Cluster) {
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(c.LogTail())
-		}
-	})
 }
 
 // Dynamic returns an administrator's client for any resource.

@@ -6,11 +6,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +18,7 @@ import (
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/kafkabroker"
 	"github.com/kbridge-io/kbridge/sinks/kafka"
+	"github.com/kbridge-io/kbridge/sinks/sinktest"
 )
 
 const benchPartitions = 6
@@ -57,7 +55,7 @@ func benchEvents(format event.Format) []event.Event {
 		}
 		b.WriteString(`{}],"qosClass":"Burstable"}}`)
 		d := &event.Delta{Type: event.Updated, Resource: benchResource, Time: time.Now(),
-			Object: &event.Object{Namespace: "shop", Name: name, UID: uid, ResourceVersion: strconv.Itoa(1000 + i), JSON: []byte(b.String())}}
+			Object: &event.Object{Namespace: "shop", Name: name, UID: uid, ResourceVersion: strconv.Itoa(1000 + i), Body: []byte(b.String())}}
 		d.Encode(&events[i], format, nil)
 	}
 	return events
@@ -94,7 +92,7 @@ func BenchmarkSink(b *testing.B) {
 					b.ReportMetric(float64(st.Records)/float64(st.Batches), "events/batch")
 				}()
 				events := benchEvents(format)
-				measure(b, func(n int, done func(error)) {
+				sinktest.Measure(b, func(n int, done func(error)) {
 					for i := range n {
 						s.Publish(context.Background(), &events[i%len(events)], done) // longer than the window: free again
 					}
@@ -131,7 +129,7 @@ func BenchmarkBareWriter(b *testing.B) {
 			events := benchEvents(event.Structured)
 			// Its queue has no bound, so that the benchmark keeps one.
 			window := make(chan struct{}, 8192)
-			measure(b, func(n int, finish func(error)) {
+			sinktest.Measure(b, func(n int, finish func(error)) {
 				done = func(err error) { <-window; finish(err) }
 				for i := range n {
 					e := &events[i%len(events)]
@@ -146,43 +144,4 @@ func BenchmarkBareWriter(b *testing.B) {
 			})
 		})
 	}
-}
-
-// measure runs the benchmark and reports acknowledged events a second.
-func measure(b *testing.B, publish func(n int, done func(error))) {
-	var all sync.WaitGroup
-	var failed error
-	var before, after runtime.MemStats
-	all.Add(b.N)
-	b.ResetTimer()
-	runtime.ReadMemStats(&before)
-	cpu := cpuTime(b)
-	began := time.Now()
-	publish(b.N, func(err error) {
-		if err != nil {
-			failed = err
-		}
-		all.Done()
-	})
-	all.Wait()
-	b.StopTimer()
-	cpu = cpuTime(b) - cpu
-	runtime.ReadMemStats(&after)
-	if failed != nil {
-		b.Fatal(failed)
-	}
-	b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "acks/s")
-	// Of this process, the broker not counted: the figure that other load on the
-	// machine does not change much.
-	b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-us/event")
-	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/float64(b.N), "allocs/event")
-}
-
-func cpuTime(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -1,9 +1,11 @@
 package kafka_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,36 +13,55 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/kafkabroker"
 	"github.com/kbridge-io/kbridge/sinks"
+	"github.com/kbridge-io/kbridge/sinks/sinktest"
 )
 
 // churn publishes one version after the other of each key, each again until it is
-// acknowledged, until stop says that it is enough. It returns the last versions.
-func churn(t *testing.T, s publisher, keys int, acked *atomic.Int64, stop func() bool) []int {
+// acknowledged.
+type churn struct {
+	t       *testing.T
+	sink    publisher
+	last    []int // by key: the last version that was acknowledged
+	acked   atomic.Int64
+	enough  atomic.Bool
+	running sync.WaitGroup
+}
+
+func startChurn(t *testing.T, s publisher, keys int) *churn {
+	c := &churn{t: t, sink: s, last: make([]int, keys)}
+	c.running.Go(c.run)
+	t.Cleanup(c.end)
+	return c
+}
+
+func (c *churn) run() {
 	type turn struct{ key, version int }
-	turns := make(chan turn, keys)
-	for k := range keys {
+	turns := make(chan turn, len(c.last))
+	for k := range c.last {
 		turns <- turn{k, 1}
 	}
-	last := make([]int, keys)
 	var waits sync.WaitGroup
-	for left := keys; left > 0; {
+	for left := len(c.last); left > 0; {
 		next := <-turns
-		if last[next.key] = next.version - 1; stop() {
+		if c.last[next.key] = next.version - 1; c.enough.Load() {
 			left--
 			continue
 		}
-		s.Publish(t.Context(), pod(fmt.Sprintf("pod-%d", next.key), next.version, 600, event.Structured), func(err error) {
+		c.sink.Publish(context.Background(), pod(fmt.Sprintf("pod-%d", next.key), next.version, 600, event.Structured), func(err error) {
 			switch {
 			case err == nil:
-				acked.Add(1)
+				c.acked.Add(1)
 				next.version++
 				turns <- next
 			case errors.Is(err, sinks.ErrPermanent):
-				t.Errorf("done got %v", err)
+				c.t.Errorf("done got %v", err)
 				fallthrough
 			default: // a lane pauses too
 				waits.Add(1)
@@ -49,7 +70,84 @@ func churn(t *testing.T, s publisher, keys int, acked *atomic.Int64, stop func()
 		})
 	}
 	waits.Wait()
-	return last
+}
+
+// more waits for n more acknowledgements.
+func (c *churn) more(n int64) {
+	c.t.Helper()
+	was := c.acked.Load()
+	eventually(c.t, fmt.Sprintf("%d more events", n), func() bool { return c.acked.Load() >= was+n })
+}
+
+// end lets what is under way end.
+func (c *churn) end() {
+	c.enough.Store(true)
+	c.running.Wait()
+}
+
+// lossless checks that a consumer gets the versions of each key in order, each at least
+// once, though a key may have gone from one partition to another.
+func (c *churn) lossless(all []*kgo.Record) {
+	c.t.Helper()
+	type part struct {
+		key       string
+		partition int32
+	}
+	versions := make(map[part][]int)
+	parts := make(map[string][]part)
+	for _, r := range all { // by partition and offset
+		p := part{string(r.Key), r.Partition}
+		if versions[p] == nil {
+			parts[p.key] = append(parts[p.key], p)
+		}
+		versions[p] = append(versions[p], versionOf(c.t, r.Value))
+	}
+	repeated := 0
+	for k, want := range c.last {
+		key := fmt.Sprintf("test/core/pods/shop/pod-%d", k)
+		slices.SortFunc(parts[key], func(a, b part) int { return cmp.Compare(versions[a][0], versions[b][0]) })
+		last := 0
+		for _, p := range parts[key] {
+			for _, version := range versions[p] {
+				switch {
+				case version == last:
+					repeated++
+				case version != last+1:
+					c.t.Errorf("%s: in partition %d version %d comes after version %d", key, p.partition, version, last)
+				}
+				last = version
+			}
+		}
+		if last < want {
+			c.t.Errorf("%s: the last version stored is %d, acknowledged was %d", key, last, want)
+		}
+	}
+	c.t.Logf("%d events, %d of them twice", len(all), repeated)
+}
+
+// inSync waits until all replicas of a topic are.
+func inSync(t *testing.T, c *kafkabroker.Cluster, topic string) {
+	t.Helper()
+	eventually(t, "all replicas to be in sync", func() bool {
+		state, err := c.DescribeTopic(t.Context(), topic)
+		for _, p := range state.Partitions {
+			if err != nil || p.Leader < 0 || len(p.InSync) != len(p.Replicas) {
+				return false
+			}
+		}
+		return err == nil && len(state.Partitions) > 0
+	})
+}
+
+func readTopic(t *testing.T, c *kafkabroker.Cluster, topic string) []*kgo.Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	all, err := c.ReadTopic(ctx, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 func TestLeaderElectionsLoseAndReorderNothing(t *testing.T) {
@@ -61,17 +159,8 @@ func TestLeaderElectionsLoseAndReorderNothing(t *testing.T) {
 	cfg := settings(c.Nodes[0].Addr(kafkabroker.Plaintext)) // the others are learnt
 	cfg.Topic, cfg.AckTimeout = text, 2*time.Second
 	s := open(t, cfg)
-	var acked atomic.Int64
-	var enough atomic.Bool
-	var last []int
-	var running sync.WaitGroup
-	running.Go(func() { last = churn(t, s, 60, &acked, enough.Load) })
-	more := func(n int64) {
-		t.Helper()
-		was := acked.Load()
-		eventually(t, fmt.Sprintf("%d more events", n), func() bool { return acked.Load() >= was+n })
-	}
-	more(1000)
+	churn := startChurn(t, s, 60)
+	churn.more(1000)
 	for i, node := range c.Nodes {
 		switch i {
 		case 0:
@@ -83,42 +172,115 @@ func TestLeaderElectionsLoseAndReorderNothing(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		more(500)
+		churn.more(500)
 		node.Resume()
 		if err := node.Start(t.Context()); err != nil {
 			t.Error(err)
 		}
-		more(500)
-		c.StartAll(t.Context())
-		time.Sleep(time.Second) // the replicas catch up
+		churn.more(500)
+		if err := c.StartAll(t.Context()); err != nil {
+			t.Error(err)
+		}
+		inSync(t, c, topic)
 	}
-	enough.Store(true)
-	running.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	all, err := c.ReadTopic(ctx, topic)
-	if err != nil {
+	churn.end()
+	churn.lossless(readTopic(t, c, topic))
+}
+
+func TestPartitionsThatMoveAndThatAreAddedLoseAndReorderNothing(t *testing.T) {
+	c := kafkabroker.New(t, func(o *kafkabroker.Options) { o.Nodes = 3 })
+	const before, after = 3, 5
+	text, topic := template()
+	if err := c.CreateTopic(t.Context(), topic, kafkabroker.Topic{Partitions: before, Replicas: 1}); err != nil {
 		t.Fatal(err)
 	}
-	seen := make(map[string]int)
-	repeated := 0
+	cfg := settings(c.Addrs(kafkabroker.Plaintext)...)
+	cfg.Topic, cfg.AckTimeout = text, 2*time.Second
+	churn := startChurn(t, open(t, cfg), 40)
+	churn.more(500)
+	for round := range 3 { // each partition to another broker, which becomes its leader
+		state, err := c.DescribeTopic(t.Context(), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var move kadm.AlterPartitionAssignmentsReq
+		to := make([]int, before)
+		for p := range to {
+			to[p] = state.Partitions[p].Replicas[0]%len(c.Nodes) + 1
+			move.Assign(topic, int32(p), []int32{int32(to[p])})
+		}
+		if _, err := c.Admin().AlterPartitionAssignments(t.Context(), move); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, fmt.Sprintf("move %d to %v", round, to), func() bool {
+			state, err := c.DescribeTopic(t.Context(), topic)
+			if err != nil {
+				return false
+			}
+			for p := range to {
+				if got := state.Partitions[p]; got.Leader != to[p] || !slices.Equal(got.Replicas, to[p:p+1]) {
+					return false
+				}
+			}
+			return true
+		})
+		churn.more(500)
+	}
+	if _, err := c.Admin().UpdatePartitions(t.Context(), after, topic); err != nil {
+		t.Fatal(err)
+	}
+	added := func() (records int64) {
+		ends, err := c.Admin().ListEndOffsets(t.Context(), topic)
+		if err != nil {
+			return 0
+		}
+		ends.Each(func(o kadm.ListedOffset) {
+			if o.Partition >= before {
+				records += max(0, o.Offset)
+			}
+		})
+		return records
+	}
+	eventually(t, "the added partitions to be used", func() bool { return added() > 500 })
+	churn.more(1000)
+	churn.end()
+	all := readTopic(t, c, topic)
+	churn.lossless(all)
+	// A key's last record is where other clients put it now.
+	last := make(map[string]*kgo.Record)
 	for _, r := range all {
-		key := string(r.Key)
-		version := versionOf(t, r.Value)
-		switch {
-		case version == seen[key]:
-			repeated++
-		case version != seen[key]+1:
-			t.Errorf("%s: version %d comes after version %d", key, version, seen[key])
-		}
-		seen[key] = version
-	}
-	for k, want := range last {
-		if got := seen[fmt.Sprintf("test/core/pods/shop/pod-%d", k)]; got < want {
-			t.Errorf("pod-%d: the last version stored is %d, acknowledged was %d", k, got, want)
+		if was := last[string(r.Key)]; was == nil || versionOf(t, was.Value) <= versionOf(t, r.Value) {
+			last[string(r.Key)] = r
 		}
 	}
-	t.Logf("%d events, %d of them twice, %+v", len(all), repeated, s.Stats())
+	partitioner := kgo.StickyKeyPartitioner(nil).ForTopic(topic)
+	for key, r := range last {
+		if want := partitioner.Partition(r, after); int(r.Partition) != want {
+			t.Errorf("the last record of %s is in partition %d, want %d", key, r.Partition, want)
+		}
+	}
+}
+
+// What is new needs a moment until all brokers know it, which is no trouble.
+func TestATopicThatIsCreatedIsNoReasonForAWarning(t *testing.T) {
+	c := kafkabroker.New(t, func(o *kafkabroker.Options) { o.Nodes = 3 })
+	cfg := settings(c.Addrs(kafkabroker.Plaintext)...)
+	cfg.Topic = "new.{name}"
+	var lines sinktest.Log
+	s := openLogged(t, cfg, lines.Handler())
+	for round := range 10 {
+		var events []*event.Event
+		for i := range 4 {
+			events = append(events, pod(fmt.Sprintf("topic-%d-%d", round, i), 1, 300, event.Structured))
+		}
+		noErrors(t, publish(t, s, events...))
+	}
+	for line := range strings.Lines(lines.String()) {
+		if strings.Contains(line, "level=WARN") && !strings.Contains(line, "msg=\"topic: ") {
+			t.Error(line)
+		}
+	}
+	t.Logf("%+v", s.Stats())
 }
 
 func versionOf(t *testing.T, value []byte) int {
@@ -137,8 +299,8 @@ func TestATopicIsCreatedAsTheConfigurationSays(t *testing.T) {
 	text, topic := template()
 	cfg := settings(c.Addrs(kafkabroker.Plaintext)...)
 	cfg.Topic, cfg.Partitions, cfg.Replication, cfg.CleanupPolicy, cfg.Retention = text, 4, 1, config.CleanupBoth, 36*time.Hour
-	var lines logs
-	s := openLogged(t, cfg, lines.handler())
+	var lines sinktest.Log
+	s := openLogged(t, cfg, lines.Handler())
 	deliver(t, s, pod("a", 1, 200, event.Structured))
 	state, err := c.DescribeTopic(t.Context(), topic)
 	if err != nil {
@@ -148,7 +310,7 @@ func TestATopicIsCreatedAsTheConfigurationSays(t *testing.T) {
 		t.Errorf("the topic is %+v", state)
 	}
 	for _, want := range []string{"topic: what is acknowledged is lost with one broker", "a compacted topic keeps the last state of deleted objects for ever"} {
-		if n := strings.Count(lines.String(), want); n != 1 {
+		if n := lines.Count(want); n != 1 {
 			t.Errorf("%q was logged %d times", want, n)
 		}
 	}
@@ -188,14 +350,13 @@ func TestALimitThatWasLoweredIsReadAgain(t *testing.T) {
 		events = append(events, pod(fmt.Sprintf("pod-%d", i), 1, size, event.Structured))
 	}
 	for i, err := range publish(t, s, events...) {
-		if i == 30 && !errors.Is(err, sinks.ErrTooLarge) || i != 30 && err != nil {
+		if i == 30 {
+			tooLarge(t, err, true, "Message Size Too Large: 40", "its max.message.bytes is ")
+		} else if err != nil {
 			t.Errorf("event %d got %v", i, err)
 		}
 	}
-	all, err := c.ReadTopic(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := readTopic(t, c, topic)
 	if len(all) != 60 {
 		t.Errorf("%d records are stored, want 60", len(all))
 	}
@@ -215,10 +376,7 @@ func TestEveryCodecIsReadByAnotherClient(t *testing.T) {
 			}
 			events = append(events, deleted("gone", 2))
 			deliver(t, s, events...)
-			all, err := c.ReadTopic(t.Context(), topic)
-			if err != nil {
-				t.Fatal(err)
-			}
+			all := readTopic(t, c, topic)
 			if len(all) != 202 {
 				t.Errorf("%d records are stored, want 202", len(all))
 			}

@@ -2,19 +2,16 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
-	client "github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
-	"github.com/segmentio/kafka-go/protocol/initproducerid"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
-	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/sinks"
 )
 
 const (
@@ -32,7 +29,7 @@ const (
 // run keeps a connection for questions, and knows by it who leads what, until ctx
 // ends.
 func (s *Sink) run(ctx context.Context) {
-	var pause backoff
+	var pause sinks.Backoff
 	for ctx.Err() == nil {
 		c, err := s.connectAny(ctx)
 		looked := false
@@ -44,11 +41,11 @@ func (s *Sink) run(ctx context.Context) {
 			return
 		}
 		if looked {
-			pause.reset()
+			pause.Reset()
 			continue // another broker may answer at once
 		}
 		s.lost(err)
-		if !pause.wait(ctx) {
+		if !pause.Wait(ctx, nil) {
 			return
 		}
 	}
@@ -81,7 +78,7 @@ func (s *Sink) connectAny(ctx context.Context) (*conn, error) {
 		causes = append(causes, fmt.Errorf("connect to %s: %w", address, err))
 	}
 	// The same order each time, so that the same failure reads the same.
-	slices.SortFunc(causes, func(a, b error) int { return compareText(causeKey(a), causeKey(b)) })
+	slices.SortFunc(causes, func(a, b error) int { return strings.Compare(sinks.Cause(a), sinks.Cause(b)) })
 	err := causes[0]
 	for _, more := range causes[1:] {
 		err = fmt.Errorf("%w; %w", err, more)
@@ -92,7 +89,7 @@ func (s *Sink) connectAny(ctx context.Context) (*conn, error) {
 // watch looks at the cluster as often as there is a reason to, until the connection
 // fails. It returns whether it was of use.
 func (s *Sink) watch(ctx context.Context, c *conn) (looked bool, err error) {
-	var again backoff
+	var again sinks.Backoff
 	for {
 		settled, err := s.look(ctx, c)
 		if err != nil {
@@ -106,9 +103,9 @@ func (s *Sink) watch(ctx context.Context, c *conn) (looked bool, err error) {
 		s.release()
 		wait := lookEvery
 		if settled {
-			again.reset()
+			again.Reset()
 		} else {
-			wait = again.pause()
+			wait = again.Pause()
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -177,221 +174,6 @@ func (s *Sink) look(ctx context.Context, c *conn) (settled bool, err error) {
 	return s.settled(), nil
 }
 
-// becomeProducer asks who we are. A cluster that does not say still takes events. Its
-// error is the connection's.
-func (s *Sink) becomeProducer(ctx context.Context, c *conn) error {
-	s.mu.Lock()
-	needed := s.producer.wanted && s.producer.id == noProducer
-	s.mu.Unlock()
-	var pause backoff
-	for deadline := time.Now().Add(producerPatience); needed; {
-		err := error(&refusal{client.UnsupportedVersion, "the broker gives no producer ids"})
-		if c.offers(protocol.InitProducerId) {
-			m, failed := c.ask(&initproducerid.Request{TransactionTimeoutMs: 60000, ProducerID: noProducer, ProducerEpoch: -1}, questionTimeout)
-			if failed != nil {
-				return failed
-			}
-			answer := m.(*initproducerid.Response)
-			if err = brokerError(answer.ErrorCode, ""); err == nil {
-				s.mu.Lock()
-				s.producer.id = answer.ProducerID
-				s.mu.Unlock()
-				return nil
-			}
-		}
-		final := errors.Is(err, client.ClusterAuthorizationFailed) || errors.Is(err, client.UnsupportedVersion)
-		if !final && time.Now().Before(deadline) && pause.wait(ctx) {
-			continue // a broker that has just started has none to give yet
-		}
-		if final {
-			s.mu.Lock()
-			s.producer.wanted = false
-			s.mu.Unlock()
-		}
-		s.log.Warn("no producer id: a batch that a broker holds back may come late, after newer ones", "error", err)
-		return nil
-	}
-	return nil
-}
-
-// learnBrokers keeps the brokers that there are.
-func (s *Sink) learnBrokers(list []metadata.ResponseBroker) {
-	s.mu.Lock()
-	seen := make(map[int32]bool, len(list))
-	for _, r := range list {
-		seen[r.NodeID] = true
-		b := s.brokers[r.NodeID]
-		if b == nil {
-			b = &broker{sink: s, id: r.NodeID, wake: make(chan struct{}, 1)}
-			s.brokers[r.NodeID] = b
-		}
-		b.address = joinHostPort(r.Host, r.Port)
-	}
-	var gone []*broker
-	for id, b := range s.brokers {
-		if seen[id] || len(list) == 0 {
-			continue
-		}
-		gone = append(gone, b)
-		delete(s.brokers, id)
-		b.err = errGone
-		for _, t := range s.topics {
-			for _, p := range t.partitions {
-				if p.leader == b {
-					p.follow(nil, errNoLeader)
-				}
-			}
-		}
-		if b.running {
-			b.stop()
-		}
-	}
-	s.mu.Unlock()
-	for _, b := range gone {
-		s.mended(brokerProblem(b.id))
-	}
-}
-
-type topicState int
-
-const (
-	topicKnown topicState = iota
-	topicNew              // there, and its settings are to be read
-	topicAbsent
-	topicFailing
-)
-
-// describeEvery is how often a topic's settings are read.
-const describeEvery = 5 * time.Minute
-
-func (s *Sink) classify(r *metadata.ResponseTopic) topicState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.topics[r.Name]
-	switch {
-	case t == nil:
-		return topicFailing
-	case client.Error(r.ErrorCode) == client.UnknownTopicOrPartition:
-		return topicAbsent
-	case r.ErrorCode != 0:
-		return topicFailing
-	case time.Since(t.described) > describeEvery:
-		return topicNew
-	}
-	return topicKnown
-}
-
-// learnTopic takes over what the cluster says of a topic.
-func (s *Sink) learnTopic(ctx context.Context, r *metadata.ResponseTopic) {
-	key := topicProblem(r.Name)
-	switch client.Error(r.ErrorCode) {
-	case 0:
-		s.recycle(s.learnPartitions(ctx, r))
-		s.mended(key)
-		s.tellLeaders(r.Name)
-		return
-	case client.UnknownTopicOrPartition:
-		// provide has said why.
-		s.lead(r.Name, nil)
-		return
-	}
-	err := fmt.Errorf("topic %s: %w", r.Name, brokerError(r.ErrorCode, ""))
-	s.lead(r.Name, err)
-	s.report(key, err)
-}
-
-// lead leaves all partitions of a topic without a leader because of err.
-func (s *Sink) lead(name string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.topics[name]
-	if err != nil {
-		t.err = err
-	}
-	t.described = time.Time{}
-	for _, p := range t.partitions {
-		p.follow(nil, t.err)
-	}
-}
-
-func (s *Sink) learnPartitions(ctx context.Context, r *metadata.ResponseTopic) (ends []ended) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.topics[r.Name]
-	t.err = nil
-	count := len(t.partitions)
-	for i := range r.Partitions {
-		count = max(count, int(r.Partitions[i].PartitionIndex)+1)
-	}
-	if len(r.Partitions) < len(t.partitions) {
-		count = len(r.Partitions) // it was deleted and made anew
-		for _, p := range t.partitions[count:] {
-			p.follow(nil, errNoLeader)
-			ends = s.drop(ends, &p.queue, &aboutPartition{t.name, p.index, errNoLeader})
-			_ = s.problems.over(partitionProblem(t.name, p.index))
-			_ = s.problems.over(leaderProblem(t.name, p.index))
-		}
-		t.partitions = t.partitions[:count]
-	}
-	for i := len(t.partitions); i < count; i++ {
-		t.partitions = append(t.partitions, &partition{topic: t, index: int32(i), err: errNoLeader})
-	}
-	for i := range r.Partitions {
-		if m := &r.Partitions[i]; int(m.PartitionIndex) < count {
-			s.learnLeader(ctx, t.partitions[m.PartitionIndex], m)
-		}
-	}
-	if count > 0 {
-		waiting := t.unsorted
-		t.unsorted = queue{}
-		for _, it := range waiting.items {
-			it.since = time.Now() // a new topic's leaders get their time too
-			ends = s.sort(ends, t, it)
-		}
-	}
-	return ends
-}
-
-// learnLeader follows a leader, but not at once the same one that has just said that
-// it is none: what a broker knows of the cluster can be old.
-func (s *Sink) learnLeader(ctx context.Context, p *partition, m *metadata.ResponsePartition) {
-	b := s.brokers[m.LeaderID]
-	if b == nil {
-		err := errNoLeader
-		if m.ErrorCode != 0 {
-			err = brokerError(m.ErrorCode, "")
-		}
-		p.follow(nil, err)
-		return
-	}
-	if m.LeaderEpoch <= p.epoch && time.Now().Before(p.doubted) {
-		return
-	}
-	p.epoch = m.LeaderEpoch
-	b.run(ctx)
-	p.follow(b, nil)
-}
-
-// tellLeaders notes which partitions of a topic have no leader.
-func (s *Sink) tellLeaders(name string) {
-	var missing, found []*partition
-	s.mu.Lock()
-	for _, p := range s.topics[name].partitions {
-		if p.leader == nil && time.Now().After(p.doubted) {
-			missing = append(missing, p)
-		} else if p.leader != nil && s.problems.has(leaderProblem(name, p.index)) {
-			found = append(found, p)
-		}
-	}
-	s.mu.Unlock()
-	for _, p := range missing {
-		s.report(leaderProblem(name, p.index), &aboutPartition{name, p.index, errNoLeader})
-	}
-	for _, p := range found {
-		s.mended(leaderProblem(name, p.index))
-	}
-}
-
 // settled says that nothing waits for a topic or a leader.
 func (s *Sink) settled() bool {
 	s.mu.Lock()
@@ -430,23 +212,4 @@ func (s *Sink) lost(err error) {
 	s.known = false
 	s.mu.Unlock()
 	s.report(problemCluster, err)
-}
-
-// topicConfig is what a topic is created with.
-func topicConfig(cfg *config.Kafka) map[string]string {
-	settings := map[string]string{"cleanup.policy": string(cfg.CleanupPolicy)}
-	if cfg.CleanupPolicy != config.CleanupCompact {
-		settings["retention.ms"] = fmt.Sprint(retention(cfg))
-	}
-	return settings
-}
-
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

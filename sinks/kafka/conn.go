@@ -21,6 +21,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 
 	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/sinks/credentials"
 )
 
 const (
@@ -80,7 +81,7 @@ func (d *dialer) open(ctx context.Context, address string) (net.Conn, error) {
 	var secure *tls.Config
 	if d.cfg.TLS != nil {
 		var err error
-		if secure, err = tlsConfig(d.cfg.TLS); err != nil {
+		if secure, err = credentials.TLS(d.cfg.TLS); err != nil {
 			return nil, err
 		}
 	}

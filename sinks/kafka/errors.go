@@ -11,9 +11,6 @@ import (
 	client "github.com/segmentio/kafka-go"
 )
 
-// ErrClosed is the end of an event that a closed sink got, or had under way.
-var ErrClosed = errors.New("sink is closed")
-
 // refusal is a broker's error code, with what the broker said about it.
 type refusal struct {
 	code    client.Error
@@ -48,8 +45,9 @@ func (e *refusal) Error() string {
 
 func (e *refusal) Unwrap() error { return e.code }
 
-// stale says that the broker is not, or not yet, the partition's leader: it has
-// stored nothing, and others know more.
+// stale says that the broker is not, or not any more, the partition's leader: others
+// know more. A leader that is replaced while it waits for the other replicas says so of
+// a batch that these may have, so it is sent again as it was.
 func (e *refusal) stale() bool {
 	switch e.code {
 	case client.UnknownTopicOrPartition, client.LeaderNotAvailable, client.NotLeaderForPartition,
@@ -65,20 +63,13 @@ func (e *refusal) tooLarge() bool {
 	return e.code == client.MessageSizeTooLarge || e.code == client.RecordListTooLarge
 }
 
-// mayBeStored says that the batch can be in the log, now or later.
-func (e *refusal) mayBeStored() bool {
+// notStored says that the broker has refused the batch before it stored any of it, and
+// will not store it later. All that is not known to mean that may mean the contrary.
+func (e *refusal) notStored() bool {
 	switch e.code {
-	case client.RequestTimedOut, client.NotEnoughReplicasAfterAppend, client.NetworkException, client.Unknown:
-		return true
-	}
-	return false
-}
-
-// outOfSequence says that the broker and we do not agree on what it has of this producer.
-func (e *refusal) outOfSequence() bool {
-	switch e.code {
-	case client.OutOfOrderSequenceNumber, client.DuplicateSequenceNumber, client.InvalidProducerEpoch,
-		client.InvalidProducerIDMapping, client.UnknownProducerId:
+	case client.InvalidMessage, client.InvalidRecord, client.InvalidTimestamp, client.MessageSizeTooLarge, client.RecordListTooLarge,
+		client.InvalidTopic, client.InvalidRequiredAcks, client.UnsupportedForMessageFormat, client.UnsupportedCompressionType,
+		client.NotEnoughReplicas, client.PolicyViolation, client.TopicAuthorizationFailed, client.ClusterAuthorizationFailed:
 		return true
 	}
 	return false
@@ -87,13 +78,4 @@ func (e *refusal) outOfSequence() bool {
 func closedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed)
-}
-
-// causeKey is the error's text without what differs each time: the local port.
-func causeKey(err error) string {
-	text := err.Error()
-	if op := (*net.OpError)(nil); errors.As(err, &op) {
-		text = strings.ReplaceAll(text, op.Error(), op.Op+" "+op.Err.Error())
-	}
-	return text
 }

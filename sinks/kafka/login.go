@@ -1,13 +1,9 @@
 package kafka
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +17,7 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 
 	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/sinks/credentials"
 )
 
 // login is a SASL mechanism whose secrets are read for each connection.
@@ -65,7 +62,7 @@ func (l *login) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 }
 
 func (l *login) plain(context.Context) (sasl.Mechanism, error) {
-	password, err := readSecret(l.cfg.PasswordFile)
+	password, err := credentials.Secret(l.cfg.PasswordFile)
 	if err != nil {
 		return nil, fmt.Errorf("read password: %w", err)
 	}
@@ -73,7 +70,7 @@ func (l *login) plain(context.Context) (sasl.Mechanism, error) {
 }
 
 func (l *login) scram(context.Context) (sasl.Mechanism, error) {
-	password, err := readSecret(l.cfg.PasswordFile)
+	password, err := credentials.Secret(l.cfg.PasswordFile)
 	if err != nil {
 		return nil, fmt.Errorf("read password: %w", err)
 	}
@@ -117,7 +114,7 @@ type tokens struct {
 
 func (t *tokens) get(ctx context.Context) (string, error) {
 	if t.cfg.TokenFile != "" {
-		token, err := readSecret(t.cfg.TokenFile)
+		token, err := credentials.Secret(t.cfg.TokenFile)
 		if err != nil {
 			return "", fmt.Errorf("read token: %w", err)
 		}
@@ -129,7 +126,7 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	if t.token.Valid() && (t.token.Expiry.IsZero() || time.Until(t.token.Expiry) > 30*time.Second) {
 		return t.token.AccessToken, nil
 	}
-	secret, err := readSecret(t.cfg.ClientSecretFile)
+	secret, err := credentials.Secret(t.cfg.ClientSecretFile)
 	if err != nil {
 		return "", fmt.Errorf("read client secret: %w", err)
 	}
@@ -183,36 +180,4 @@ func (m *mskIAM) mechanism(ctx context.Context) (sasl.Mechanism, error) {
 	}
 	m.found = aws_msk_iam_v2.NewMechanism(cfg)
 	return m.found, nil
-}
-
-// readSecret reads a file that holds a secret and, often, the end of a line.
-func readSecret(path string) (string, error) {
-	data, err := os.ReadFile(path)
-	return string(bytes.TrimRight(data, "\r\n")), err
-}
-
-func tlsConfig(cfg *config.TLS) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cfg.ServerName, InsecureSkipVerify: cfg.InsecureSkipVerify}
-	if cfg.CA != "" {
-		pem, err := os.ReadFile(cfg.CA)
-		if err != nil {
-			return nil, fmt.Errorf("read CA: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read CA: no certificate in %s", cfg.CA)
-		}
-	}
-	if cfg.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(cfg.Cert, cfg.Key)
-		if err != nil {
-			return nil, fmt.Errorf("read client certificate: %w", err)
-		}
-		if leaf := pair.Leaf; leaf != nil && time.Now().After(leaf.NotAfter) {
-			// Brokers tell no more than that they do not like it.
-			return nil, fmt.Errorf("client certificate %s expired on %s", cfg.Cert, leaf.NotAfter.UTC().Format(time.DateTime))
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }

@@ -107,9 +107,10 @@ func TestAProblemIsNewWhenItsCauseIs(t *testing.T) {
 	}
 }
 
-// What keeps a batch that a stalled broker had in hand from coming after newer ones is
-// that the sink begins a new epoch whenever it gives a batch up.
-func TestTheBrokerRefusesABatchOfAnOlderEpoch(t *testing.T) {
+// Two things rest on a new epoch for all that may have been stored without having been
+// acknowledged: what a stalled broker had in hand can not come after newer batches, and
+// a newer batch is not taken for a repeat, which would be acknowledged and not stored.
+func TestTheBrokerRefusesAnOlderEpochAndTakesASequenceTwiceForARepeat(t *testing.T) {
 	c := kafkabroker.Shared(t)
 	const name = "epochs"
 	if err := c.CreateTopic(t.Context(), name, kafkabroker.Topic{}); err != nil {
@@ -137,7 +138,7 @@ func TestTheBrokerRefusesABatchOfAnOlderEpoch(t *testing.T) {
 		sinktest.Pod("a", version, 300).Encode(e, event.Structured, nil)
 		b := &batch{partition: p, items: []*item{{event: e, key: appendKey(nil, e)}}, identity: me}
 		w.encoder.reset()
-		if _, err := w.encoder.add(b, 0); err != nil {
+		if err := w.encoder.add(b); err != nil {
 			t.Fatal(err)
 		}
 		req := &rawproduce.Request{Acks: -1, Timeout: 5000}
@@ -163,11 +164,17 @@ func TestTheBrokerRefusesABatchOfAnOlderEpoch(t *testing.T) {
 	if err := send(late, 2); !errors.Is(err, client.InvalidProducerEpoch) {
 		t.Errorf("the late batch got %v, want %v", err, client.InvalidProducerEpoch)
 	}
+	me := s.identify(p)
+	for _, version := range []int{3, 4} {
+		if err := send(me, version); err != nil {
+			t.Errorf("version %d got %v", version, err)
+		}
+	}
 	all, err := c.ReadTopic(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) != 2 {
-		t.Errorf("%d records are stored, want 2", len(all))
+	if len(all) != 3 {
+		t.Errorf("%d records are stored, want versions 1, 2 and 3", len(all))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/kbridge-io/kbridge/sinks"
 )
 
 // problems is what keeps events from being delivered, by what it concerns: the
@@ -95,5 +97,5 @@ func causeOf(err error) string {
 	if about := (*aboutPartition)(nil); errors.As(err, &about) {
 		err = about.err
 	}
-	return causeKey(err)
+	return sinks.Cause(err)
 }

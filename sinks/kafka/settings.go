@@ -1,99 +1,17 @@
 package kafka
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	client "github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol/createtopics"
 	"github.com/segmentio/kafka-go/protocol/describeconfigs"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/kbridge-io/kbridge/config"
 )
-
-// provide creates the topics that are absent and that events wait for, or says that
-// they are absent. Its error is the connection's.
-func (s *Sink) provide(ctx context.Context, c *conn, cluster *metadata.Response, absent []string) error {
-	create := s.cfg.TopicPolicy == config.TopicCreate
-	var wanted []string
-	for _, name := range absent {
-		s.mu.Lock()
-		wants := s.topics[name].holds()
-		s.mu.Unlock()
-		switch {
-		case !create:
-			s.absent(name, fmt.Errorf("topic %s does not exist, and the configuration does not let kbridge create it (topicPolicy)", name))
-		case wants:
-			wanted = append(wanted, name)
-		}
-	}
-	if len(wanted) == 0 {
-		return nil
-	}
-	return s.create(ctx, c, cluster, wanted)
-}
-
-// absent notes why a topic is not there.
-func (s *Sink) absent(name string, err error) {
-	s.mu.Lock()
-	s.topics[name].err = err
-	s.mu.Unlock()
-	s.report(topicProblem(name), err)
-}
-
-// create asks the controller for the topics. In a cluster without ZooKeeper any broker
-// passes the request on, and names one at random as the controller.
-func (s *Sink) create(ctx context.Context, c *conn, cluster *metadata.Response, names []string) error {
-	for _, b := range cluster.Brokers {
-		if b.NodeID != cluster.ControllerID {
-			continue
-		}
-		controller, err := s.dialer.dial(ctx, joinHostPort(b.Host, b.Port))
-		if err != nil {
-			break // the one that we have may do
-		}
-		defer controller.close()
-		c = controller
-	}
-	req := &createtopics.Request{TimeoutMs: int32(questionTimeout.Milliseconds() * 4 / 5)}
-	for _, name := range names {
-		t := createtopics.RequestTopic{Name: name, NumPartitions: -1, ReplicationFactor: -1}
-		if s.cfg.Partitions > 0 {
-			t.NumPartitions = int32(s.cfg.Partitions)
-		}
-		if s.cfg.Replication > 0 {
-			t.ReplicationFactor = int16(s.cfg.Replication)
-		}
-		settings := topicConfig(&s.cfg)
-		for _, key := range slices.Sorted(maps.Keys(settings)) {
-			t.Configs = append(t.Configs, createtopics.RequestConfig{Name: key, Value: settings[key]})
-		}
-		req.Topics = append(req.Topics, t)
-	}
-	m, err := c.ask(req, questionTimeout)
-	if err != nil {
-		return fmt.Errorf("create topics: %w", err)
-	}
-	for _, t := range m.(*createtopics.Response).Topics {
-		err := brokerError(t.ErrorCode, t.ErrorMessage)
-		switch {
-		case err == nil:
-			s.log.Info("created topic", "topic", t.Name, "partitions", t.NumPartitions, "replication", t.ReplicationFactor, "cleanupPolicy", s.cfg.CleanupPolicy)
-		case errors.Is(err, client.TopicAlreadyExists):
-			// Another kbridge was faster, or the broker that we asked lags behind.
-		default:
-			s.absent(t.Name, fmt.Errorf("create topic %s: %w", t.Name, err))
-		}
-	}
-	return nil
-}
 
 // The settings that are read.
 const (
@@ -101,9 +19,13 @@ const (
 	keyMinISR   = "min.insync.replicas"
 	keyUnclean  = "unclean.leader.election.enable"
 	keyCleanup  = "cleanup.policy"
+	keyStoredAs = "compression.type"
 )
 
 const resourceTopic = 2
+
+// describeEvery is how often a topic's settings are read.
+const describeEvery = 5 * time.Minute
 
 // describe reads the settings of topics before anything is sent to them. A cluster
 // that does not let us read them still takes events. Its error is the connection's.
@@ -112,7 +34,7 @@ func (s *Sink) describe(c *conn, cluster *metadata.Response, names []string) err
 	for _, name := range names {
 		req.Resources = append(req.Resources, describeconfigs.RequestResource{
 			ResourceType: resourceTopic, ResourceName: name,
-			ConfigNames: []string{keyMaxBytes, keyMinISR, keyUnclean, keyCleanup},
+			ConfigNames: []string{keyMaxBytes, keyMinISR, keyUnclean, keyCleanup, keyStoredAs},
 		})
 	}
 	m, err := c.ask(req, questionTimeout)
@@ -154,6 +76,7 @@ func (s *Sink) learnSettings(name string, settings map[string]string, notes []no
 		return nil
 	}
 	t.described = time.Now()
+	t.storedAs = settings[keyStoredAs]
 	if limit, err := strconv.Atoi(settings[keyMaxBytes]); err == nil && limit != t.limit {
 		t.limit = limit
 		for _, p := range t.partitions {

@@ -19,9 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
-	"time"
 
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
@@ -44,24 +42,18 @@ type Sink struct {
 	dialer *dialer
 
 	stop    context.CancelFunc // ends run
-	ended   chan struct{}      // closed when nothing of the sink runs any more
-	closing chan struct{}      // closed by Close
 	ask     chan struct{}      // has a token when run should look at the cluster
 	workers sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows, and all topics, partitions and brokers
 	known    bool       // the cluster's brokers are known; false: Publish waits
 	changed  chan struct{}
-	room     chan struct{} // has a token when the window has got room
+	held     sinks.Held
 	brokers  map[int32]*broker
 	topics   map[string]*topic
 	scratch  []byte   // a topic's name
 	producer producer // who we are to the brokers
 	problems problems
-	closed   bool
-	idle     chan struct{} // closed when nothing is under way; set by Close
-	inflight int
-	bytes    int
 	free     *item
 	stats    Stats
 }
@@ -104,17 +96,17 @@ func Open(ctx context.Context, name string, cfg config.Kafka, log *slog.Logger) 
 	s := &Sink{
 		name: name, cfg: cfg, topic: template, log: log.With("sink", name),
 		dialer: newDialer(cfg, "kbridge/"+name),
-		stop:   stop, ended: make(chan struct{}), closing: make(chan struct{}), ask: make(chan struct{}, 1),
-		changed: make(chan struct{}), room: make(chan struct{}, 1),
+		stop:   stop, ask: make(chan struct{}, 1), changed: make(chan struct{}),
 		brokers: make(map[int32]*broker), topics: make(map[string]*topic),
 		producer: producer{id: noProducer, wanted: cfg.Acks == config.AcksAll},
 	}
+	s.held = sinks.NewHeld(&s.mu)
 	s.problems.init()
 	s.problems.note(problemCluster, fmt.Errorf("not connected to %s yet", cfg.Brokers[0]))
 	s.warnAcks()
 	s.workers.Go(func() { s.sweep(ctx) })
 	go func() {
-		defer close(s.ended)
+		defer s.held.End()
 		s.run(ctx)
 		stop() // ends the workers, if it was not that
 		s.workers.Wait()
@@ -140,44 +132,23 @@ func (s *Sink) Name() string { return s.name }
 // without a leader, or for a topic that is absent, is held for a moment and then gets
 // its error, so that the events of other topics pass it.
 func (s *Sink) Publish(ctx context.Context, e *event.Event, done func(error)) {
-	for {
-		s.mu.Lock()
-		if s.closed {
-			s.mu.Unlock()
-			done(ErrClosed)
-			return
+	var ends []ended
+	err := s.held.Enter(ctx, func() (again <-chan struct{}) {
+		switch {
+		case !s.known:
+			return s.changed
+		case !s.held.Fits(len(e.Value), windowEvents, windowBytes):
+			return s.held.Room()
 		}
-		wait := s.changed
-		if s.known {
-			if s.inflight == 0 || s.inflight < windowEvents && s.bytes+len(e.Value) <= windowBytes {
-				ends := s.accept(e, done)
-				s.mu.Unlock()
-				for _, end := range ends {
-					end.call()
-				}
-				return
-			}
-			wait = s.room
-		}
-		s.mu.Unlock()
-		select {
-		case <-wait:
-		case <-s.closing:
-		case <-s.ended:
-			done(ErrClosed)
-			return
-		case <-ctx.Done():
-			done(fmt.Errorf("publish: %w", withCause(ctx.Err(), s.Err())))
-			return
-		}
+		ends = s.accept(e, done)
+		return nil
+	})
+	if err != nil {
+		done(sinks.GivenUp(err, s.Err()))
 	}
-}
-
-func withCause(err, cause error) error {
-	if cause == nil {
-		return err
+	for _, end := range ends {
+		end.call()
 	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // Err returns nil when events can be delivered now, else the cause: no broker answers,
@@ -193,64 +164,37 @@ func (s *Sink) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
-	st.InFlight, st.Bytes = s.inflight, s.bytes
+	st.InFlight, st.Bytes = s.held.Events, s.held.Bytes
 	return st
 }
 
 // Close sends what is held and waits for the acknowledgements that are still to come,
 // until ctx ends, then ends the connections. What is not acknowledged by then gets
-// ErrClosed.
+// sinks.ErrClosed.
 func (s *Sink) Close(ctx context.Context) error {
 	s.mu.Lock()
-	idle := make(chan struct{})
-	if s.inflight == 0 {
-		close(idle)
-	} else {
-		s.idle = idle
-	}
-	if !s.closed {
-		s.closed = true
-		close(s.closing)
-	}
+	s.held.Shut()
 	for _, b := range s.brokers {
 		b.nudge() // nothing lingers any more
 	}
 	s.mu.Unlock()
-
-	select {
-	case <-idle:
-	case <-s.ended:
-	case <-ctx.Done():
+	if err := s.held.Drain(ctx, s.stop); err != nil {
+		return fmt.Errorf("close sink %s: %w", s.name, err)
 	}
-	s.stop()
-	select {
-	case <-s.ended:
-		return nil
-	case <-ctx.Done():
-	}
-	// Every wait ends with the context of run; this is for what has to be put away.
-	select {
-	case <-s.ended:
-		return nil
-	case <-time.After(time.Second):
-		return fmt.Errorf("close sink %s: %w", s.name, ctx.Err())
-	}
+	return nil
 }
 
 // abandon ends everything that is held. Nothing else of the sink runs any more.
 func (s *Sink) abandon() {
 	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.closing)
-	}
+	s.held.Shut()
 	var ends []ended
 	for _, t := range s.topics {
 		for _, q := range t.queues() {
-			ends = s.drop(ends, q, ErrClosed)
+			ends = s.drop(ends, q, sinks.ErrClosed)
 		}
 	}
-	s.problems.note(problemCluster, ErrClosed)
+	s.problems.note(problemCluster, sinks.ErrClosed)
 	s.mu.Unlock()
 	for _, end := range ends {
 		end.call()
@@ -284,41 +228,6 @@ func (s *Sink) wantCluster() {
 	select {
 	case s.ask <- struct{}{}:
 	default:
-	}
-}
-
-func (s *Sink) signalRoom() {
-	select {
-	case s.room <- struct{}{}:
-	default:
-	}
-}
-
-// backoff is the pause between attempts: 100 ms, doubling up to 5 s.
-type backoff struct{ next time.Duration }
-
-const (
-	firstPause = 100 * time.Millisecond
-	longPause  = 5 * time.Second
-)
-
-func (b *backoff) reset() { b.next = 0 }
-
-// pause is the next one, at random between half of it and all.
-func (b *backoff) pause() time.Duration {
-	b.next = min(max(2*b.next, firstPause), longPause)
-	return b.next/2 + rand.N(b.next/2+1)
-}
-
-// wait returns false when ctx came first.
-func (b *backoff) wait(ctx context.Context) bool {
-	t := time.NewTimer(b.pause())
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	client "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -32,6 +32,13 @@ var pods = event.NewResource(event.ResourceInfo{Cluster: "test", Version: "v1", 
 func pod(name string, version, size int, format event.Format) *event.Event {
 	e := new(event.Event)
 	sinktest.Pod(name, version, size).Encode(e, format, nil)
+	return e
+}
+
+// incompressible is a pod that a codec makes little shorter.
+func incompressible(name string, version, size int) *event.Event {
+	e := new(event.Event)
+	sinktest.Incompressible(name, version, size).Encode(e, event.Structured, nil)
 	return e
 }
 
@@ -104,7 +111,7 @@ func noErrors(t testing.TB, errs []error) {
 
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited for %s in vain", what)
 		}
@@ -119,26 +126,6 @@ func header(r *kgo.Record, key string) string {
 	}
 	return ""
 }
-
-// logs keeps log lines.
-type logs struct {
-	mu    sync.Mutex
-	lines bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lines.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lines.String()
-}
-
-func (l *logs) handler() slog.Handler { return slog.NewTextHandler(l, nil) }
 
 // batchOf is what stands in the head of a batch.
 type batchOf struct {
@@ -368,34 +355,14 @@ func TestABatchThatIsTooLargeIsHalvedUntilItPasses(t *testing.T) {
 	}
 }
 
-func TestAnEventThatIsTooLargeIsNotSent(t *testing.T) {
-	c := fake(t)
-	text, topic := template()
-	if err := c.CreateTopic(topic, 1, map[string]string{"max.message.bytes": "10000"}); err != nil {
-		t.Fatal(err)
-	}
-	var sent atomic.Int64
-	answerProduce(c, func(_ int32, records []byte) *kmsg.ProduceResponseTopicPartition {
-		sent.Add(int64(readBatch(records).records))
-		return nil
-	})
-	cfg := settings(c.ListenAddrs()...)
-	cfg.Topic = text
-	s := open(t, cfg)
-	errs := publish(t, s, pod("small", 1, 9000, event.Structured), pod("large", 1, 11000, event.Structured), pod("other", 1, 9000, event.Structured))
-	if errs[0] != nil || errs[2] != nil || !errors.Is(errs[1], sinks.ErrTooLarge) || !errors.Is(errs[1], sinks.ErrPermanent) {
-		t.Errorf("done got %v", errs)
-	}
-	if n := sent.Load(); n != 2 {
-		t.Errorf("%d records were sent, want 2", n)
-	}
-}
-
 func TestAnElectionIsWaitedForAndOtherPartitionsGoOn(t *testing.T) {
 	c := fake(t, kfake.NumBrokers(3))
 	text, topic := template()
 	cfg := settings(c.ListenAddrs()...)
 	cfg.Topic = text
+	if err := c.CreateTopic(topic, 6, nil); err != nil { // for new ones the sink is patient
+		t.Fatal(err)
+	}
 	s := open(t, cfg)
 	var events []*event.Event
 	for i := range 60 {
@@ -441,47 +408,112 @@ func TestAnElectionIsWaitedForAndOtherPartitionsGoOn(t *testing.T) {
 	}
 }
 
+// batchesOf notes the batches that a fake gets. It refuses the next one where it is told
+// to, or all.
+type batchesOf struct {
+	mu      sync.Mutex
+	seen    []batchOf // but for those that deposed refused
+	next    *kerr.Error
+	deposed bool
+}
+
+func watchBatches(c *kfake.Cluster) *batchesOf {
+	w := &batchesOf{}
+	answerProduce(c, func(_ int32, records []byte) *kmsg.ProduceResponseTopicPartition {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.deposed {
+			return refuse(kerr.NotLeaderForPartition)
+		}
+		w.seen = append(w.seen, readBatch(records))
+		if w.next == nil {
+			return nil
+		}
+		defer func() { w.next = nil }()
+		return refuse(w.next)
+	})
+	return w
+}
+
+func (w *batchesOf) refuse(next *kerr.Error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next = next
+}
+
+func (w *batchesOf) depose(deposed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deposed = deposed
+}
+
 func TestAfterALostAnswerAPartitionBeginsANewEpoch(t *testing.T) {
 	c := fake(t)
 	text, _ := template()
 	cfg := settings(c.ListenAddrs()...)
 	cfg.Topic, cfg.Partitions = text, 1
 	s := open(t, cfg)
-	var mu sync.Mutex
-	var seen []batchOf
-	next := (*kerr.Error)(nil)
-	answerProduce(c, func(_ int32, records []byte) *kmsg.ProduceResponseTopicPartition {
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, readBatch(records))
-		if next == nil {
-			return nil
-		}
-		defer func() { next = nil }()
-		return refuse(next)
-	})
-	fail := func(err *kerr.Error) { mu.Lock(); next = err; mu.Unlock() }
+	w := watchBatches(c)
 	event := pod("a", 1, 200, event.Structured)
-	noErrors(t, publish(t, s, event))
-	fail(kerr.NotEnoughReplicas) // certainly not stored: the sequence goes on
-	if err := publish(t, s, event)[0]; err == nil {
-		t.Error("a refused batch was acknowledged")
+	mustFail := func() {
+		t.Helper()
+		if err := publish(t, s, event)[0]; err == nil {
+			t.Error("a refused batch was acknowledged")
+		}
 	}
 	noErrors(t, publish(t, s, event))
-	fail(kerr.NotEnoughReplicasAfterAppend) // perhaps stored
-	if err := publish(t, s, event)[0]; err == nil {
-		t.Error("a batch was acknowledged though not all replicas have it")
-	}
-	noErrors(t, publish(t, s, event, pod("b", 1, 200, 0)))
-	mu.Lock()
-	defer mu.Unlock()
-	for i, want := range []struct {
+	w.refuse(kerr.NotEnoughReplicas) // certainly not stored: the sequence goes on
+	mustFail()
+	noErrors(t, publish(t, s, event))
+	w.refuse(kerr.NotEnoughReplicasAfterAppend) // perhaps stored
+	mustFail()
+	noErrors(t, publish(t, s, event))
+	w.refuse(kerr.NotLeaderForPartition) // perhaps stored, and sent again as it was
+	noErrors(t, publish(t, s, event))
+	w.refuse(kerr.UnknownServerError)
+	mustFail()
+	noErrors(t, publish(t, s, event))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	type place struct {
 		epoch    int16
 		sequence int32
-	}{{0, 0}, {0, 1}, {0, 1}, {0, 2}, {1, 0}} {
-		if seen[i].epoch != want.epoch || seen[i].sequence != want.sequence || seen[i].producer < 0 {
-			t.Errorf("batch %d has %+v, want %+v", i, seen[i], want)
+	}
+	var got []place
+	for _, b := range w.seen {
+		if got = append(got, place{b.epoch, b.sequence}); b.producer < 0 {
+			t.Errorf("a batch has %+v", b)
 		}
+	}
+	if want := []place{{0, 0}, {0, 1}, {0, 1}, {0, 2}, {1, 0}, {1, 1}, {1, 1}, {1, 2}, {2, 0}}; !slices.Equal(got, want) {
+		t.Errorf("the batches have %v, want %v", got, want)
+	}
+}
+
+// A batch that a leader gave back may be stored. If it is not repeated, another one with
+// its sequence would be taken for it: acknowledged, and not stored.
+func TestABatchThatIsNotRepeatedInTimeLeavesItsSequenceBehind(t *testing.T) {
+	c := fake(t)
+	text, topic := template()
+	if err := c.CreateTopic(topic, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg := settings(c.ListenAddrs()...)
+	cfg.Topic = text
+	s := open(t, cfg)
+	w := watchBatches(c)
+	deliver(t, s, pod("a", 1, 200, event.Structured))
+	w.depose(true)
+	if err := publish(t, s, pod("a", 2, 200, event.Structured))[0]; err == nil {
+		t.Error("a batch was acknowledged by nobody")
+	}
+	w.depose(false)
+	deliver(t, s, pod("b", 1, 200, event.Structured))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := w.seen[len(w.seen)-1]
+	if before := w.seen[len(w.seen)-2]; last.epoch <= before.epoch || last.sequence != 0 {
+		t.Errorf("after %+v a batch has %+v", before, last)
 	}
 }
 
@@ -492,8 +524,8 @@ func TestWithoutAcksAllThereIsNoProducerID(t *testing.T) {
 			text, topic := template()
 			cfg := settings(c.ListenAddrs()...)
 			cfg.Topic, cfg.Acks = text, acks
-			var lines logs
-			s := openLogged(t, cfg, lines.handler())
+			var lines sinktest.Log
+			s := openLogged(t, cfg, lines.Handler())
 			var events []*event.Event
 			for i := range 50 {
 				events = append(events, pod(fmt.Sprintf("pod-%d", i), 1, 300, event.Structured))
@@ -512,6 +544,79 @@ func TestWithoutAcksAllThereIsNoProducerID(t *testing.T) {
 	}
 }
 
+func TestAcknowledgementsAreAskedForAsConfigured(t *testing.T) {
+	for acks, want := range map[config.Acks]int16{config.DefaultKafka().Acks: -1, config.AcksAll: -1, config.AcksOne: 1, config.AcksNone: 0} {
+		t.Run(string(acks), func(t *testing.T) {
+			c := fake(t)
+			asked := make(chan int16, 10)
+			c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				asked <- r.(*kmsg.ProduceRequest).Acks
+				return nil, nil, false
+			})
+			cfg := settings(c.ListenAddrs()...)
+			cfg.Topic, _ = template()
+			cfg.Acks = acks
+			deliver(t, open(t, cfg), pod("a", 1, 200, event.Structured))
+			if got := <-asked; got != want {
+				t.Errorf("asked for %d, want %d", got, want)
+			}
+		})
+	}
+}
+
+func TestABatchGoesWhenItHasItsBytesAndElseLingers(t *testing.T) {
+	if got := config.DefaultKafka().Linger; got != 5*time.Millisecond {
+		t.Errorf("a batch lingers for %v unless it is told otherwise", got)
+	}
+	c := fake(t)
+	text, topic := template()
+	cfg := settings(c.ListenAddrs()...)
+	cfg.Topic, cfg.Partitions, cfg.BatchBytes, cfg.Linger = text, 1, 10_000, time.Hour
+	cfg.Compression = config.CompressionNone
+	s := open(t, cfg)
+	var mu sync.Mutex
+	var batches []batchOf
+	answerProduce(c, func(_ int32, records []byte) *kmsg.ProduceResponseTopicPartition {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(records) > 10_000 {
+			t.Errorf("a batch has %d bytes", len(records))
+		}
+		batches = append(batches, readBatch(records))
+		return nil
+	})
+	// Of events of about 1,400 bytes seven make a batch, and two wait for more.
+	const each, full, rest = 7, 3, 2
+	var acked, failed atomic.Int64
+	for i := range each*full + rest {
+		s.Publish(t.Context(), pod(fmt.Sprintf("pod-%d", i), 1, 900, event.Structured), func(err error) {
+			if err != nil {
+				failed.Add(1)
+			}
+			acked.Add(1)
+		})
+	}
+	eventually(t, "the full batches", func() bool { return acked.Load() >= each*full })
+	if n := acked.Load(); n != each*full {
+		t.Errorf("%d events were acknowledged, want %d: what lingers is not sent", n, each*full)
+	}
+	if err := s.Close(t.Context()); err != nil { // nothing lingers any more
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	var got []int
+	for _, b := range batches {
+		got = append(got, b.records)
+	}
+	if want := []int{each, each, each, rest}; !slices.Equal(got, want) || failed.Load() > 0 {
+		t.Errorf("the batches have %v records, want %v; %d events failed", got, want, failed.Load())
+	}
+	if n := len(records(t, c, topic)); n != each*full+rest {
+		t.Errorf("%d records are stored", n)
+	}
+}
+
 func TestAnAbsentTopicIsNamedAndOtherTopicsGoOn(t *testing.T) {
 	c := fake(t)
 	cfg := settings(c.ListenAddrs()...)
@@ -519,8 +624,8 @@ func TestAnAbsentTopicIsNamedAndOtherTopicsGoOn(t *testing.T) {
 	if err := c.CreateTopic("require.there", 1, nil); err != nil {
 		t.Fatal(err)
 	}
-	var lines logs
-	s := openLogged(t, cfg, lines.handler())
+	var lines sinktest.Log
+	s := openLogged(t, cfg, lines.Handler())
 	errs := publish(t, s, pod("absent", 1, 200, event.Structured), pod("there", 1, 200, event.Structured))
 	if errs[1] != nil || errs[0] == nil || errors.Is(errs[0], sinks.ErrPermanent) || !strings.Contains(errs[0].Error(), "topic require.absent does not exist") {
 		t.Errorf("done got %v", errs)
@@ -533,8 +638,77 @@ func TestAnAbsentTopicIsNamedAndOtherTopicsGoOn(t *testing.T) {
 	}
 	deliver(t, s, pod("absent", 1, 200, event.Structured))
 	eventually(t, "Err to be nil", func() bool { return s.Err() == nil })
-	if n := strings.Count(lines.String(), "does not exist"); n != 2 { // once as a warning, once as resolved
+	if n := lines.Count("does not exist"); n != 2 { // once as a warning, once as resolved
 		t.Errorf("the absence was logged %d times:\n%s", n, lines.String())
+	}
+}
+
+func TestWhatIsUnderWayToAPartitionThatIsGoneEnds(t *testing.T) {
+	c := fake(t)
+	cfg := settings(c.ListenAddrs()...)
+	cfg.Topic = "{name}"
+	s := open(t, cfg)
+	e := pod("fewer", 1, 200, event.Structured)
+	deliver(t, s, e)
+	if p := records(t, c, "fewer")[0].Partition; p == 0 {
+		t.Fatal("the event is for partition 0, which will not be gone")
+	}
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		req := r.(*kmsg.ProduceRequest)
+		first := false
+		once.Do(func() { first = true })
+		if c.KeepControl(); !first {
+			return nil, nil, false
+		}
+		close(arrived)
+		c.SleepControl(func() { <-answer })
+		res := req.ResponseKind().(*kmsg.ProduceResponse)
+		rt := kmsg.NewProduceResponseTopic()
+		rt.Topic = "fewer"
+		rp := refuse(kerr.UnknownTopicOrPartition)
+		rp.Partition = req.Topics[0].Partitions[0].Partition
+		rt.Partitions = append(rt.Partitions, *rp)
+		res.Topics = append(res.Topics, rt)
+		return res, nil, true
+	})
+	ended := make(chan error, 1)
+	s.Publish(t.Context(), e, func(err error) { ended <- err })
+	<-arrived
+	admin(t, c, func(ctx context.Context, admin *kadm.Client) error {
+		_, err := admin.DeleteTopic(ctx, "fewer")
+		if err == nil {
+			_, err = admin.CreateTopic(ctx, 1, 1, nil, "fewer")
+		}
+		return err
+	})
+	deliver(t, s, pod("another", 1, 200, event.Structured)) // for which the sink looks at the cluster
+	close(answer)
+	select {
+	case err := <-ended:
+		if err == nil || errors.Is(err, sinks.ErrPermanent) {
+			t.Errorf("done got %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("done was not called")
+	}
+	deliver(t, s, e)
+	if n := len(records(t, c, "fewer")); n != 1 {
+		t.Errorf("%d records are stored in the new topic", n)
+	}
+}
+
+// admin asks a fake.
+func admin(t *testing.T, c *kfake.Cluster, ask func(context.Context, *kadm.Client) error) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := ask(t.Context(), kadm.NewClient(cl)); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -553,8 +727,8 @@ func TestAnIdenticalFailureIsLoggedOnce(t *testing.T) {
 	text, topic := template()
 	cfg := settings(c.ListenAddrs()...)
 	cfg.Topic = text
-	var lines logs
-	s := openLogged(t, cfg, lines.handler())
+	var lines sinktest.Log
+	s := openLogged(t, cfg, lines.Handler())
 	var events []*event.Event
 	for i := range 40 {
 		events = append(events, pod(fmt.Sprintf("pod-%d", i), 1, 300, event.Structured))
@@ -572,10 +746,10 @@ func TestAnIdenticalFailureIsLoggedOnce(t *testing.T) {
 	if err := s.Err(); err != nil {
 		t.Errorf("Err is %v", err)
 	}
-	if n := strings.Count(lines.String(), "level=WARN msg=\"cannot publish"); n != 1 {
+	if n := lines.Count("level=WARN msg=\"cannot publish"); n != 1 {
 		t.Errorf("the failure was logged %d times:\n%s", n, lines.String())
 	}
-	if n := strings.Count(lines.String(), "resolved"); n != 1 {
+	if n := lines.Count("resolved"); n != 1 {
 		t.Errorf("its end was logged %d times:\n%s", n, lines.String())
 	}
 }
@@ -603,13 +777,13 @@ func TestABrokerThatGivesNoProducerIDStillTakesEvents(t *testing.T) {
 	text, topic := template()
 	cfg := settings(c.ListenAddrs()...)
 	cfg.Topic = text
-	var lines logs
-	s := openLogged(t, cfg, lines.handler())
+	var lines sinktest.Log
+	s := openLogged(t, cfg, lines.Handler())
 	noErrors(t, publish(t, s, pod("a", 1, 200, event.Structured)))
 	if r := records(t, c, topic); len(r) != 1 || r[0].ProducerID != -1 {
 		t.Errorf("stored is %v", r)
 	}
-	if n := strings.Count(lines.String(), "no producer id"); n != 1 {
+	if n := lines.Count("no producer id"); n != 1 {
 		t.Errorf("it was logged %d times:\n%s", n, lines.String())
 	}
 }

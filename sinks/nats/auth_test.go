@@ -21,6 +21,7 @@ import (
 
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/internal/natsserver"
+	"github.com/kbridge-io/kbridge/sinks/sinktest"
 )
 
 func write(t *testing.T, path, text string) string {
@@ -38,8 +39,8 @@ func TestAPasswordThatIsRotatedInItsFileIsUsedForTheNextConnection(t *testing.T)
 	srv := natsserver.New(t, authorization("first-secret"))
 	c := settings(srv.URL())
 	c.User, c.PasswordFile = "kbridge", write(t, filepath.Join(t.TempDir(), "password"), "first-secret\n")
-	var log logged
-	s := openLogged(t, c, handler(&log))
+	var log sinktest.Log
+	s := openLogged(t, c, log.Handler())
 	if err := publish(t, s, "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func TestAPasswordThatIsRotatedInItsFileIsUsedForTheNextConnection(t *testing.T)
 	if err := publish(t, s, "b"); err != nil {
 		t.Error(err)
 	}
-	if log.count("secret") > 0 {
+	if log.Count("secret") > 0 {
 		t.Error("a password is in the log")
 	}
 }
@@ -111,9 +112,9 @@ func TestEachWayToLogInWorksAndItsFailureIsNamed(t *testing.T) {
 			}
 			bad := settings(srv.URL())
 			c.bad(&bad)
-			var log logged
-			failing(t, openLogged(t, bad, handler(&log)), c.want)
-			eventually(t, "the cause in the log", func() bool { return log.count(c.want) > 0 })
+			var log sinktest.Log
+			failing(t, openLogged(t, bad, log.Handler()), c.want)
+			eventually(t, "the cause in the log", func() bool { return log.Count(c.want) > 0 })
 			none := settings(srv.URL())
 			failing(t, open(t, none), "authorization violation")
 		})

@@ -1,10 +1,7 @@
 package nats
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -17,7 +14,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
-	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/sinks/credentials"
 )
 
 // connectTimeout bounds one attempt at one address, handshakes included.
@@ -76,13 +73,21 @@ func ordinal(n int) string {
 
 // connect tries each known server once, in random order.
 func (s *Sink) connect(ctx context.Context) (*session, error) {
-	servers := s.servers()
-	var causes error
+	ses, err := tryEach(ctx, s.servers(), func(srv server) (*session, error) { return s.dial(ctx, srv) })
+	if err != nil {
+		return nil, err
+	}
+	s.learn(ses)
+	return ses, nil
+}
+
+// tryEach returns what connecting to one of the servers gave, tried in random order, or
+// the causes why none could be connected to.
+func tryEach[T any](ctx context.Context, servers []server, connect func(server) (T, error)) (made T, causes error) {
 	for _, i := range rand.Perm(len(servers)) {
-		ses, err := s.dial(ctx, servers[i])
+		made, err := connect(servers[i])
 		if err == nil {
-			s.learn(ses)
-			return ses, nil
+			return made, nil
 		}
 		err = fmt.Errorf("connect to %s: %w", servers[i], plain(err))
 		if causes == nil {
@@ -94,7 +99,7 @@ func (s *Sink) connect(ctx context.Context) (*session, error) {
 			break
 		}
 	}
-	return nil, causes
+	return made, causes
 }
 
 // dial makes one attempt. Files are read for each, so that what they hold can change.
@@ -177,7 +182,7 @@ func (s *Sink) credentials(srv server) ([]client.Option, error) {
 		options = append(options, o)
 	}
 	if s.cfg.TokenFile != "" {
-		token, err := readSecret(s.cfg.TokenFile)
+		token, err := credentials.Secret(s.cfg.TokenFile)
 		if err != nil {
 			return nil, fmt.Errorf("read token: %w", err)
 		}
@@ -187,14 +192,14 @@ func (s *Sink) credentials(srv server) ([]client.Option, error) {
 		var password string
 		if s.cfg.PasswordFile != "" {
 			var err error
-			if password, err = readSecret(s.cfg.PasswordFile); err != nil {
+			if password, err = credentials.Secret(s.cfg.PasswordFile); err != nil {
 				return nil, fmt.Errorf("read password: %w", err)
 			}
 		}
 		options = append(options, client.UserInfo(s.cfg.User, password))
 	}
 	if s.cfg.TLS != nil {
-		c, err := tlsConfig(s.cfg.TLS)
+		c, err := credentials.TLS(s.cfg.TLS)
 		if err != nil {
 			return nil, err
 		}
@@ -214,34 +219,6 @@ func (s *Sink) configured(srv server) bool {
 		}
 	}
 	return false
-}
-
-// readSecret reads a file that holds a secret and, often, the end of a line.
-func readSecret(path string) (string, error) {
-	data, err := os.ReadFile(path)
-	return string(bytes.TrimRight(data, "\r\n")), err
-}
-
-func tlsConfig(cfg *config.TLS) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cfg.ServerName, InsecureSkipVerify: cfg.InsecureSkipVerify}
-	if cfg.CA != "" {
-		pem, err := os.ReadFile(cfg.CA)
-		if err != nil {
-			return nil, fmt.Errorf("read CA: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read CA: no certificate in %s", cfg.CA)
-		}
-	}
-	if cfg.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(cfg.Cert, cfg.Key)
-		if err != nil {
-			return nil, fmt.Errorf("read client certificate: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 // dialer dials for the client, keeps the connection at hand so that it can be
@@ -294,15 +271,3 @@ func plain(err error) error {
 	}
 	return err
 }
-
-// causeKey is the error's text without what differs each time: the local port.
-func causeKey(err error) string {
-	text := err.Error()
-	if op := (*net.OpError)(nil); errors.As(err, &op) {
-		text = strings.ReplaceAll(text, op.Error(), op.Op+" "+op.Err.Error())
-	}
-	return text
-}
-
-// jitter spreads attempts, so that many clients do not come back at once.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }

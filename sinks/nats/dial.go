@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 
 	client "github.com/nats-io/nats.go"
 
@@ -21,23 +20,7 @@ func Dial(ctx context.Context, cfg config.NATS, options ...client.Option) (*clie
 		return nil, fmt.Errorf("urls: %w", err)
 	}
 	s := &Sink{cfg: cfg, urls: urls}
-	var causes error
-	for _, i := range rand.Perm(len(urls)) {
-		nc, err := s.dialReader(ctx, urls[i], options)
-		if err == nil {
-			return nc, nil
-		}
-		err = fmt.Errorf("connect to %s: %w", urls[i], plain(err))
-		if causes == nil {
-			causes = err
-		} else {
-			causes = fmt.Errorf("%w; %w", causes, err)
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, causes
+	return tryEach(ctx, urls, func(srv server) (*client.Conn, error) { return s.dialReader(ctx, srv, options) })
 }
 
 func (s *Sink) dialReader(ctx context.Context, srv server, more []client.Option) (*client.Conn, error) {

@@ -2,9 +2,6 @@ package nats
 
 import (
 	"errors"
-	"fmt"
-	"net"
-	"syscall"
 	"testing"
 	"time"
 
@@ -106,14 +103,4 @@ func TestTheWindowGrowsWhileAnswersAreQuickAndShrinksWhenTheyAreSlow(t *testing.
 	if w.size != leastWindow {
 		t.Errorf("after slow answers only it is %d, want %d", w.size, leastWindow)
 	}
-}
-
-func TestTheKeyOfAFailureLeavesOutTheLocalPort(t *testing.T) {
-	if a, b := causeKey(brokenConn(1)), causeKey(brokenConn(2)); a != b {
-		t.Errorf("%q and %q", a, b)
-	}
-}
-
-func brokenConn(port int) error {
-	return fmt.Errorf("connection lost: %w", &net.OpError{Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: port}, Err: syscall.ECONNRESET})
 }

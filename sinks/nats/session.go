@@ -65,13 +65,13 @@ type pending struct {
 // serve finds the stream, lets Publish use the session, and watches over it. It
 // returns why the session ended, with everything that was under way failed and
 // all goroutines gone.
-func (ses *session) serve(ctx context.Context, pause *backoff) (err error) {
+func (ses *session) serve(ctx context.Context, pause *sinks.Backoff) (err error) {
 	s := ses.sink
 	ses.workers.Go(ses.send)
 	ses.workers.Go(ses.sweep)
 	defer func() {
 		if ctx.Err() != nil {
-			err = ErrClosed
+			err = sinks.ErrClosed
 		}
 		ses.over(err)
 		ses.raw.close() // so that nothing waits for a server that does not read
@@ -90,7 +90,7 @@ func (ses *session) serve(ctx context.Context, pause *backoff) (err error) {
 	for {
 		err := ses.checkStream(ctx)
 		if err == nil {
-			pause.reset()
+			pause.Reset()
 			s.release(ses)
 			select {
 			case <-ses.suspect:
@@ -101,12 +101,12 @@ func (ses *session) serve(ctx context.Context, pause *backoff) (err error) {
 		}
 		switch {
 		case ctx.Err() != nil:
-			return ErrClosed
+			return sinks.ErrClosed
 		case ses.isClosed():
 			return ses.ending()
 		}
 		s.failed(err)
-		pause.wait(ctx, ses.closed)
+		pause.Wait(ctx, ses.closed)
 	}
 }
 
@@ -211,7 +211,7 @@ func (ses *session) publish(m *message, it item) {
 func (ses *session) finish(done func(error), size int, err error) {
 	s := ses.sink
 	s.mu.Lock()
-	s.leave(size)
+	s.held.Leave(size)
 	s.mu.Unlock()
 	done(err)
 }
@@ -229,7 +229,7 @@ func (ses *session) take(n uint64, err error) func(error) {
 		ses.early = early{true, err}
 		return nil
 	}
-	ses.sink.leave(p.size)
+	ses.sink.held.Leave(p.size)
 	return p.done
 }
 
@@ -250,7 +250,7 @@ func (ses *session) onAck(m *client.Msg) {
 		}
 	}
 	if p, ok := ses.pending[n]; ok {
-		s.window.answered(n, ses.last, time.Since(p.sent), s.inflight)
+		s.window.answered(n, ses.last, time.Since(p.sent), s.held.Events)
 		if !errors.Is(err, sinks.ErrPermanent) {
 			s.refused = err
 		}
@@ -349,7 +349,7 @@ func (ses *session) over(err error) {
 			ends = append(ends, done)
 		}
 	}
-	s.signalRoom()
+	s.held.Retry()
 	s.mu.Unlock()
 	close(ses.gone)
 	for _, done := range ends {

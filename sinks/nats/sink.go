@@ -12,20 +12,15 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/sinks"
 )
-
-// ErrClosed is the end of an event that a closed sink got, or had under way.
-var ErrClosed = errors.New("sink is closed")
 
 // Sink publishes events to one JetStream stream.
 type Sink struct {
@@ -37,24 +32,18 @@ type Sink struct {
 	// ackPrefix is what a plain acknowledgement of the stream begins with.
 	ackPrefix []byte
 
-	stop    context.CancelFunc // ends run
-	ended   chan struct{}      // closed when run has returned
-	closing chan struct{}      // closed by Close
+	stop context.CancelFunc // ends run
 
 	mu         sync.Mutex    // guards what follows, and the sessions' state
 	session    *session      // the one that takes events; nil: Publish waits
 	discovered []server      // of the server's cluster, beside urls
 	changed    chan struct{} // closed and replaced when session is set
-	room       chan struct{} // has a token when the window has got room
-	cause      error         // why session is nil
-	refused    error         // why the last event was not stored; nil once one is
-	logged     string        // the failure that was logged last; empty when there is none
-	notes      []note        // what was logged about the stream
-	closed     bool
-	idle       chan struct{} // closed when nothing is under way; set by Close
+	held       sinks.Held
+	cause      error  // why session is nil
+	refused    error  // why the last event was not stored; nil once one is
+	logged     string // the failure that was logged last; empty when there is none
+	notes      []note // what was logged about the stream
 	window     window
-	inflight   int
-	bytes      int
 	stats      Stats
 }
 
@@ -91,13 +80,13 @@ func Open(ctx context.Context, name string, cfg config.NATS, log *slog.Logger) (
 	s := &Sink{
 		name: name, cfg: cfg, urls: urls, subject: subject, log: log.With("sink", name),
 		ackPrefix: []byte(`{"stream":"` + cfg.Stream.Name + `","seq":`),
-		stop:      stop, ended: make(chan struct{}), closing: make(chan struct{}),
-		changed: make(chan struct{}), room: make(chan struct{}, 1),
+		stop:      stop, changed: make(chan struct{}),
 		cause: fmt.Errorf("not connected to %s yet", urls[0]), logged: "not connected yet",
 		window: newWindow(cfg.AckTimeout),
 	}
+	s.held = sinks.NewHeld(&s.mu)
 	go func() {
-		defer close(s.ended)
+		defer s.held.End()
 		s.run(ctx)
 	}()
 	return s, nil
@@ -111,43 +100,20 @@ func (s *Sink) Name() string { return s.name }
 // server cannot take gets its error from the sender.
 func (s *Sink) Publish(ctx context.Context, e *event.Event, done func(error)) {
 	size := len(e.Value)
-	for {
-		s.mu.Lock()
-		if s.closed {
-			s.mu.Unlock()
-			done(ErrClosed)
-			return
+	err := s.held.Enter(ctx, func() (again <-chan struct{}) {
+		switch {
+		case s.session == nil:
+			return s.changed
+		case !s.held.Fits(size, s.window.size, windowBytes):
+			return s.held.Room()
 		}
-		wait := s.changed
-		if ses := s.session; ses != nil {
-			if s.inflight == 0 || s.inflight < s.window.size && s.bytes+size <= windowBytes {
-				s.inflight++
-				s.bytes += size
-				ses.queue <- item{e, done, size} // has room: as long as the window
-				s.mu.Unlock()
-				return
-			}
-			wait = s.room
-		}
-		s.mu.Unlock()
-		select {
-		case <-wait:
-		case <-s.closing:
-		case <-s.ended:
-			done(ErrClosed)
-			return
-		case <-ctx.Done():
-			done(fmt.Errorf("publish: %w", withCause(ctx.Err(), s.Err())))
-			return
-		}
+		s.held.Add(size)
+		s.session.queue <- item{e, done, size} // has room: as long as the window
+		return nil
+	})
+	if err != nil {
+		done(sinks.GivenUp(err, s.Err()))
 	}
-}
-
-func withCause(err, cause error) error {
-	if cause == nil {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // Err returns nil when events can be delivered now, else the cause: there is no
@@ -166,49 +132,25 @@ func (s *Sink) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
-	st.InFlight, st.Bytes, st.Window = s.inflight, s.bytes, s.window.size
+	st.InFlight, st.Bytes, st.Window = s.held.Events, s.held.Bytes, s.window.size
 	return st
 }
 
 // Close waits for the acknowledgements that are still to come, until ctx ends,
-// then ends the connection. What is not acknowledged by then gets ErrClosed.
+// then ends the connection. What is not acknowledged by then gets sinks.ErrClosed.
 func (s *Sink) Close(ctx context.Context) error {
 	s.mu.Lock()
-	idle := make(chan struct{})
-	if s.inflight == 0 {
-		close(idle)
-	} else {
-		s.idle = idle
-	}
-	if !s.closed {
-		s.closed = true
-		close(s.closing)
-	}
+	s.held.Shut()
 	s.mu.Unlock()
-
-	select {
-	case <-idle:
-	case <-s.ended:
-	case <-ctx.Done():
+	if err := s.held.Drain(ctx, s.stop); err != nil {
+		return fmt.Errorf("close sink %s: %w", s.name, err)
 	}
-	s.stop()
-	select {
-	case <-s.ended:
-		return nil
-	case <-ctx.Done():
-	}
-	// Every wait of run ends with its context; this is for what it has to put away.
-	select {
-	case <-s.ended:
-		return nil
-	case <-time.After(time.Second):
-		return fmt.Errorf("close sink %s: %w", s.name, ctx.Err())
-	}
+	return nil
 }
 
 // run keeps a session alive until ctx ends.
 func (s *Sink) run(ctx context.Context) {
-	var pause backoff
+	var pause sinks.Backoff
 	for {
 		ses, err := s.connect(ctx)
 		if err == nil {
@@ -218,7 +160,7 @@ func (s *Sink) run(ctx context.Context) {
 			return
 		}
 		s.failed(err)
-		if !pause.wait(ctx, nil) {
+		if !pause.Wait(ctx, nil) {
 			return
 		}
 	}
@@ -242,16 +184,9 @@ func (s *Sink) release(ses *session) {
 	}
 }
 
-func (s *Sink) signalRoom() {
-	select {
-	case s.room <- struct{}{}:
-	default:
-	}
-}
-
 // failed notes why nothing can be published. A cause that repeats is logged once.
 func (s *Sink) failed(err error) {
-	key := causeKey(err)
+	key := sinks.Cause(err)
 	s.mu.Lock()
 	s.cause = err
 	news := s.logged != key
@@ -261,41 +196,5 @@ func (s *Sink) failed(err error) {
 	s.mu.Unlock()
 	if news {
 		s.log.Warn("cannot publish, trying again", "error", err, "failures", failures)
-	}
-}
-
-// leave takes an event out of the window. The caller holds mu.
-func (s *Sink) leave(size int) {
-	s.inflight--
-	s.bytes -= size
-	s.signalRoom()
-	if s.inflight == 0 && s.idle != nil {
-		close(s.idle)
-		s.idle = nil
-	}
-}
-
-// backoff is the pause between attempts: 100 ms, doubling up to 5 s.
-type backoff struct{ next time.Duration }
-
-const (
-	firstPause = 100 * time.Millisecond
-	longPause  = 5 * time.Second
-)
-
-func (b *backoff) reset() { b.next = 0 }
-
-// wait returns false when ctx or end came first.
-func (b *backoff) wait(ctx context.Context, end <-chan struct{}) bool {
-	b.next = min(max(2*b.next, firstPause), longPause)
-	t := time.NewTimer(jitter(b.next))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-end:
-		return false
-	case <-ctx.Done():
-		return false
 	}
 }

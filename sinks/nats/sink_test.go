@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -73,26 +71,6 @@ func failing(t *testing.T, s *nats.Sink, texts ...string) {
 	})
 }
 
-// logged is a log that can be searched while it is written.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), text)
-}
-
-func handler(l *logged) slog.Handler { return slog.NewTextHandler(l, nil) }
-
 func TestTheCloudEventsSDKReadsBothFormats(t *testing.T) {
 	srv := natsserver.New(t, "")
 	s := open(t, settings(srv.URL()))
@@ -101,7 +79,7 @@ func TestTheCloudEventsSDKReadsBothFormats(t *testing.T) {
 	d.Snapshot, d.Inferred = "s-1", true
 	var texts []string
 	for _, format := range []event.Format{event.Structured, event.Binary} {
-		d.Object = &event.Object{Namespace: "shop", Name: "checkout", UID: "u", ResourceVersion: fmt.Sprint(format), JSON: d.Object.JSON}
+		d.Object = &event.Object{Namespace: "shop", Name: "checkout", UID: "u", ResourceVersion: fmt.Sprint(format), Body: d.Object.Body}
 		if err := publishDelta(t, s, d, format); err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +96,7 @@ func TestTheCloudEventsSDKReadsBothFormats(t *testing.T) {
 		if err := e.Validate(); err != nil {
 			t.Error(err)
 		}
-		if !bytes.Equal(e.Data(), d.Object.JSON) {
+		if !bytes.Equal(e.Data(), d.Object.Body) {
 			t.Errorf("data is %s", e.Data())
 		}
 		if e.ID() != "u."+fmt.Sprint(format) || e.Type() != "dev.kbridge.object.updated" || e.Subject() != "shop/checkout" || e.DataContentType() != "application/json" || !e.Time().Equal(d.Time.Truncate(time.Microsecond)) {
@@ -211,15 +189,15 @@ func withJetStream(t *testing.T, url string, do func(jetstream.JetStream) error)
 func TestAnExistingStreamIsNotChangedAndItsDifferencesAreLoggedOnce(t *testing.T) {
 	srv := natsserver.New(t, "")
 	makeStream(t, srv.URL(), jetstream.StreamConfig{Name: "KBRIDGE", Subjects: []string{"k8s.>", "more"}, Storage: jetstream.MemoryStorage, MaxAge: time.Hour})
-	var log logged
-	s := openLogged(t, settings(srv.URL()), handler(&log))
+	var log sinktest.Log
+	s := openLogged(t, settings(srv.URL()), log.Handler())
 	ready(t, s)
 	for _, want := range []string{
 		"setting=storage value=memory expected=file", "setting=max_age value=1h0m0s expected=24h0m0s",
 		`setting=subjects value="[k8s.> more]" expected=[k8s.>]`, "setting=max_bytes value=-1 expected=1073741824",
 	} {
-		if log.count(want) == 0 {
-			t.Errorf("the log has no %q:\n%s", want, log.buf.String())
+		if log.Count(want) == 0 {
+			t.Errorf("the log has no %q:\n%s", want, log.String())
 		}
 	}
 	if got := streamInfo(t, srv.URL(), "KBRIDGE").Config; got.MaxAge != time.Hour || got.Storage != jetstream.MemoryStorage {
@@ -230,7 +208,7 @@ func TestAnExistingStreamIsNotChangedAndItsDifferencesAreLoggedOnce(t *testing.T
 	srv.Start()
 	makeStream(t, srv.URL(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}})
 	ready(t, s)
-	if n := log.count("setting=duplicate_window"); n != 0 {
+	if n := log.Count("setting=duplicate_window"); n != 0 {
 		t.Errorf("a setting that is as configured was logged %d times", n)
 	}
 }
@@ -239,11 +217,11 @@ func TestAStreamThatIsAbsentAndMayNotBeCreatedIsNamedAndWaitedFor(t *testing.T) 
 	srv := natsserver.New(t, "")
 	c := settings(srv.URL())
 	c.Stream.Create = false
-	var log logged
-	s := openLogged(t, c, handler(&log))
+	var log sinktest.Log
+	s := openLogged(t, c, log.Handler())
 	failing(t, s, "stream KBRIDGE not found")
 	eventually(t, "three attempts", func() bool { return s.Stats().Failures >= 3 })
-	if n := log.count("stream KBRIDGE not found"); n != 1 {
+	if n := log.Count("stream KBRIDGE not found"); n != 1 {
 		t.Errorf("the repeated failure was logged %d times", n)
 	}
 	makeStream(t, srv.URL(), jetstream.StreamConfig{Name: "KBRIDGE", Subjects: []string{"k8s.>"}})
@@ -390,20 +368,20 @@ func TestWhatIsUnderWayFailsWhenTheConnectionBreaks(t *testing.T) {
 
 func TestAServerThatIsAwayIsNamedAndTheFailureLoggedOnce(t *testing.T) {
 	srv := natsserver.Reserve(t, "")
-	var log logged
+	var log sinktest.Log
 	c := settings("nats://someone:hunter2@" + srv.Address())
-	s := openLogged(t, c, handler(&log))
+	s := openLogged(t, c, log.Handler())
 	failing(t, s, "connect to nats://"+srv.Address(), "connection refused")
 	eventually(t, "three attempts", func() bool { return s.Stats().Failures >= 3 })
-	if n := log.count("cannot publish"); n != 1 {
+	if n := log.Count("cannot publish"); n != 1 {
 		t.Errorf("the repeated failure was logged %d times", n)
 	}
-	if log.count("hunter2") > 0 || strings.Contains(s.Err().Error(), "hunter2") {
+	if log.Count("hunter2") > 0 || strings.Contains(s.Err().Error(), "hunter2") {
 		t.Error("the password of the URL is in the log or in the error")
 	}
 	srv.Start()
 	ready(t, s)
-	if log.count("msg=connected") != 1 {
+	if log.Count("msg=connected") != 1 {
 		t.Error("that it connected was not logged")
 	}
 }

@@ -3,10 +3,13 @@
 package sinktest
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +36,8 @@ type Harness struct {
 	// Stall makes the broker take nothing without its connections' ending, and
 	// returns what ends that. Nil where that cannot be arranged.
 	Stall func() func()
-	// TooLarge is the size of a value that the broker refuses, 0 if there is none.
+	// TooLarge is the size of a value that the broker refuses, however it is compressed; 0
+	// if there is none.
 	TooLarge int
 	// Deduplicates says that the broker stores a repeated event once.
 	Deduplicates bool
@@ -109,8 +113,19 @@ func Pod(name string, version, size int) *event.Delta {
 	pad := max(0, size-len(head)-2)
 	return &event.Delta{
 		Type: event.Updated, Resource: pods, Time: time.Now(),
-		Object: &event.Object{Namespace: "shop", Name: name, UID: uid, ResourceVersion: rv, JSON: []byte(head + strings.Repeat("x", pad) + `"}`)},
+		Object: &event.Object{Namespace: "shop", Name: name, UID: uid, ResourceVersion: rv, Body: []byte(head + strings.Repeat("x", pad) + `"}`)},
 	}
+}
+
+// Incompressible is like Pod, with text that a codec makes shorter by a quarter at most.
+func Incompressible(name string, version, size int) *event.Delta {
+	d := Pod(name, version, 0)
+	head := bytes.TrimSuffix(d.Object.Body, []byte(`"}`))
+	noise := make([]byte, max(0, size-len(d.Object.Body)))
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	text := base64.StdEncoding.EncodeToString(noise)[:len(noise)]
+	d.Object.Body = append(append(head, text...), `"}`...)
+	return d
 }
 
 // publish hands an event to the sink. Its buffer is overwritten as soon as done is
@@ -366,11 +381,11 @@ func publishAfterClose(t *testing.T, h Harness) {
 func tooLarge(t *testing.T, h Harness) {
 	l := newLane(t, h.Open())
 	for i := range 20 {
-		size := 512
+		pod := Pod(fmt.Sprintf("pod-%d", i), 1, 512)
 		if i == 10 {
-			size = h.TooLarge
+			pod = Incompressible(pod.Object.Name, 1, h.TooLarge)
 		}
-		l.publish(t.Context(), Pod(fmt.Sprintf("pod-%d", i), 1, size), nil)
+		l.publish(t.Context(), pod, nil)
 	}
 	l.wait()
 	if err := l.err("uid-pod-10.1"); !errors.Is(err, sinks.ErrPermanent) {

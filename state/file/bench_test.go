@@ -39,7 +39,7 @@ func pod(random *rand.Rand, i int) *event.Object {
 		return fmt.Sprintf(`{"type":%q,"status":"True","observedGeneration":1,"lastProbeTime":null,"lastTransitionTime":%q}`, kind, at())
 	}
 	image := "registry.example.com/" + namespace + "/" + app + ":v" + fmt.Sprint(random.IntN(20)) + "." + fmt.Sprint(random.IntN(300))
-	o.JSON = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"generateName":"%s-%s-","namespace":%q,"uid":%q,"resourceVersion":%q,"creationTimestamp":%q,`+
+	o.Body = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"generateName":"%s-%s-","namespace":%q,"uid":%q,"resourceVersion":%q,"creationTimestamp":%q,`+
 		`"labels":{"app.kubernetes.io/name":%q,"app.kubernetes.io/part-of":%q,"pod-template-hash":%q,"team":%q},"annotations":{"checksum/config":%q,"prometheus.io/scrape":"true","prometheus.io/port":"%d"},`+
 		`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"%s-%s","uid":%q,"controller":true,"blockOwnerDeletion":true}]},`+
 		`"spec":{"volumes":[{"name":"config","configMap":{"name":"%s-%s","defaultMode":420}},{"name":"kube-api-access-%s","projected":{"sources":[{"serviceAccountToken":{"expirationSeconds":3607,"path":"token"}},{"configMap":{"name":"kube-root-ca.crt","items":[{"key":"ca.crt","path":"ca.crt"}]}}],"defaultMode":420}}],`+
@@ -82,7 +82,7 @@ func BenchmarkCommit(b *testing.B) {
 	mustCommit(b, s, podBatch(0, all))
 	size, json := 0, 0
 	for _, o := range all {
-		json += len(o.JSON)
+		json += len(o.Body)
 	}
 	info, err := os.Stat(filepath.Join(dir, Name))
 	if err != nil {

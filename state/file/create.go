@@ -53,7 +53,7 @@ func fill(name string) error {
 		return err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{metaBucket, viewsBucket, lanesBucket} {
+		for _, name := range [][]byte{metaBucket, viewsBucket, lanesBucket, dictionariesBucket} {
 			if _, err := tx.CreateBucket(name); err != nil {
 				return err
 			}

@@ -467,7 +467,7 @@ func TestInspectingChangesNothing(t *testing.T) {
 	if err := s.inspect(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.closeDB(); err != nil {
+	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.Stat(path)

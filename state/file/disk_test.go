@@ -47,7 +47,7 @@ func large(n, objects int) *state.Batch {
 			for j := range body {
 				body[j] = byte(random.Uint32())
 			}
-			change.Objects[name] = &event.Object{Name: name, UID: fmt.Sprint(n), ResourceVersion: fmt.Sprint(n), JSON: body}
+			change.Objects[name] = &event.Object{Name: name, UID: fmt.Sprint(n), ResourceVersion: fmt.Sprint(n), Body: body}
 		}
 	}
 	b.Views["large"] = change
@@ -64,7 +64,7 @@ func hold(s *Store, b *state.Batch) error {
 	}
 	info, err := s.LoadView("large", func(o *event.Object) error {
 		have++
-		if w := b.Views["large"].Objects[o.Name]; w == nil || !w.Same(o) || !bytes.Equal(w.JSON, o.JSON) {
+		if w := b.Views["large"].Objects[o.Name]; w == nil || !w.Same(o) || !bytes.Equal(w.Body, o.Body) {
 			return fmt.Errorf("object %s is of batch %s", o.Name, o.ResourceVersion)
 		}
 		return nil

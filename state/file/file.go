@@ -69,9 +69,7 @@ func open(dir string, wait time.Duration) (*Store, error) {
 }
 
 func (s *Store) open() (err error) {
-	if s.codec, err = newCodec(); err != nil {
-		return err
-	}
+	s.codec = newCodec()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -95,14 +93,14 @@ func (s *Store) open() (err error) {
 	if err := s.inspect(); err != nil {
 		return err
 	}
-	if err := s.closeDB(); err != nil {
+	if err := s.close(); err != nil {
 		return err
 	}
 	if err := s.openDB(false); err != nil {
 		return err
 	}
 	removeUnfinished(s.path)
-	return s.guard(func() error {
+	if err := s.guard(func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error {
 			meta := tx.Bucket(metaBucket)
 			if owner := meta.Get(ownerKey); len(owner) == 8 {
@@ -111,7 +109,10 @@ func (s *Store) open() (err error) {
 			s.owner++
 			return meta.Put(ownerKey, binary.BigEndian.AppendUint64(nil, s.owner))
 		})
-	})
+	}); err != nil {
+		return err
+	}
+	return s.loadDictionaries()
 }
 
 // options are bbolt's, save for how the file is opened.
@@ -224,11 +225,6 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) close() error {
-	s.codec.close()
-	return s.closeDB()
-}
-
-func (s *Store) closeDB() error {
 	if s.failed != nil {
 		return s.file.Close() // which gives up the lock; bbolt might wait for itself
 	}

@@ -46,15 +46,18 @@ var errForeign = errors.New("this is no state of kbridge; move it away or choose
 
 // checkRecords compares everything with its checksums.
 func checkRecords(tx *bbolt.Tx) error {
-	if tx.Bucket(viewsBucket) == nil || tx.Bucket(lanesBucket) == nil {
-		return errDamaged
+	kinds := [][]byte{viewsBucket, lanesBucket, dictionariesBucket}
+	for _, kind := range kinds {
+		if tx.Bucket(kind) == nil {
+			return errDamaged
+		}
 	}
 	r, err := readRoot(tx)
 	if err != nil {
 		return err
 	}
 	var have digest
-	for _, kind := range [][]byte{viewsBucket, lanesBucket} {
+	for _, kind := range kinds {
 		if err := tx.Bucket(kind).ForEach(func(name, value []byte) error {
 			if value != nil {
 				return errDamaged

@@ -167,7 +167,7 @@ func numbered(n int) *state.Batch {
 	objects, behind := map[string]*event.Object{}, map[string]*state.Behind{}
 	for i := range 200 {
 		o := statetest.Object("shop", fmt.Sprintf("pod-%d", i), fmt.Sprintf("uid-%d", i), number)
-		o.JSON = append(o.JSON, strings.Repeat(number, (i*7+n)%300)...)
+		o.Body = append(o.Body, strings.Repeat(number, (i*7+n)%300)...)
 		key := state.Key(o.Namespace, o.Name)
 		objects[key] = o
 		if i%3 == n%3 {

@@ -4,15 +4,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"slices"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/klauspost/compress/s2"
 
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/state"
 )
 
-// A record is its strings, each behind its length, then the compressed body, then a
-// checksum of all that, of its key and of the bucket it is in: a disk that returns
+// A record is the name of its dictionary, its strings, each behind its length, then the
+// packed body, then a checksum of all that, of its key and of the bucket it is in: a disk that returns
 // other bytes than it was given, or another page, must not become an event.
 
 var (
@@ -93,30 +94,20 @@ func digestOf(src []byte) (digest, []byte, error) {
 	return d, src[digestSize:], nil
 }
 
-// codec compresses bodies. One goroutine uses it.
+// codec writes and reads objects. A body is packed with the dictionary that it came
+// with, which is in the file too, or by itself. One goroutine uses it.
 type codec struct {
-	compress   *zstd.Encoder
-	decompress *zstd.Decoder
+	dictionaries map[event.DictionaryID]*event.Dictionary // that are in the file
+	added        map[string]*event.Dictionary             // by the transaction under way
+	buf          []byte
 }
 
-func newCodec() (*codec, error) {
-	c, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
-	if err != nil {
-		return nil, err
-	}
-	// It has no limit of its own to what a body may expand to: a checksum says that we
-	// compressed it, and what was stored must not be refused.
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
-	if err != nil {
-		return nil, err
-	}
-	return &codec{c, d}, nil
+func newCodec() *codec {
+	return &codec{dictionaries: map[event.DictionaryID]*event.Dictionary{}, added: map[string]*event.Dictionary{}}
 }
 
-func (c *codec) close() {
-	_ = c.compress.Close() // it writes to nothing
-	c.decompress.Close()
-}
+// noDictionary says that a body is packed by itself.
+const noDictionary event.DictionaryID = 0
 
 func appendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
@@ -139,28 +130,64 @@ func (f *fields) string() string {
 	return s
 }
 
+// dictionaryKey is the key of a dictionary's record, and how objects name it.
+func dictionaryKey(id event.DictionaryID) string {
+	return string(binary.BigEndian.AppendUint64(nil, uint64(id)))
+}
+
 // appendObject appends an object without sealing it.
 func (c *codec) appendObject(dst []byte, o *event.Object) []byte {
+	id, body := noDictionary, o.Body
+	if o.Dictionary != nil {
+		if id = o.Dictionary.ID(); c.dictionaries[id] == nil {
+			c.added[dictionaryKey(id)] = o.Dictionary
+		}
+	} else {
+		c.buf = s2.Encode(c.buf[:cap(c.buf)], body)
+		body = c.buf
+	}
+	dst = append(dst, dictionaryKey(id)...)
 	for _, s := range []string{o.Namespace, o.Name, o.UID, o.ResourceVersion} {
 		dst = appendString(dst, s)
 	}
-	return c.compress.EncodeAll(o.JSON, dst)
+	return append(dst, body...)
 }
 
-// object reads an object, which is the rest of the record.
+// object reads an object, which is the rest of the record, and unpacks it once: a body
+// that can not be is found here and not when it is to be sent.
 func (c *codec) object(f *fields) (*event.Object, error) {
+	id := f.dictionary()
 	o := &event.Object{Namespace: f.string(), Name: f.string(), UID: f.string(), ResourceVersion: f.string()}
 	if f.bad {
 		return nil, errDamaged
 	}
-	body, err := c.decompress.DecodeAll(f.rest, nil)
+	var err error
+	if id == noDictionary {
+		if o.Body, err = s2.Decode(nil, f.rest); len(o.Body) == 0 {
+			o.Body = nil
+		}
+	} else {
+		o.Body = slices.Clone(f.rest)
+		if o.Dictionary = c.dictionaries[id]; o.Dictionary == nil {
+			return nil, errDamaged
+		}
+		c.buf, err = o.Unpack(c.buf[:0])
+	}
 	if err != nil {
 		return nil, errors.Join(errDamaged, err)
 	}
-	if len(body) > 0 {
-		o.JSON = body
-	}
 	return o, nil
+}
+
+// dictionary reads the name of an object's dictionary.
+func (f *fields) dictionary() event.DictionaryID {
+	if len(f.rest) < 8 {
+		f.bad = true
+		return noDictionary
+	}
+	id := event.DictionaryID(binary.BigEndian.Uint64(f.rest))
+	f.rest = f.rest[8:]
+	return id
 }
 
 const (
@@ -197,22 +224,30 @@ func (c *codec) appendBehind(dst []byte, b *state.Behind) []byte {
 	return dst
 }
 
-func (c *codec) behind(f *fields) (state.Behind, error) {
-	if len(f.rest) == 0 {
-		return state.Behind{}, errDamaged
+func (c *codec) behind(record []byte) (state.Behind, error) {
+	b, gone, err := readBehind(record)
+	if err == nil && gone != nil {
+		b.Gone, err = c.object(gone)
 	}
-	flags := f.rest[0]
-	f.rest = f.rest[1:]
-	b := state.Behind{UID: f.string(), ResourceVersion: f.string(), First: flags&behindFirst != 0, Guessed: flags&behindGuessed != 0}
+	return b, err
+}
+
+// readBehind reads a record up to the object that has gone, whose fields follow; nil
+// where there is none.
+func readBehind(record []byte) (b state.Behind, gone *fields, err error) {
+	if len(record) == 0 {
+		return b, nil, errDamaged
+	}
+	flags, f := record[0], &fields{rest: record[1:]}
+	b = state.Behind{UID: f.string(), ResourceVersion: f.string(), First: flags&behindFirst != 0, Guessed: flags&behindGuessed != 0}
 	if flags&behindNow != 0 {
 		b.NowUID, b.NowResourceVersion = f.string(), f.string()
 	}
 	if f.bad {
-		return state.Behind{}, errDamaged
+		return state.Behind{}, nil, errDamaged
 	}
-	var err error
 	if flags&behindGone != 0 {
-		b.Gone, err = c.object(f)
+		gone = f
 	}
-	return b, err
+	return b, gone, nil
 }

@@ -77,7 +77,7 @@ func (s *Store) loadLane(t *table, info *state.LaneInfo, behind map[string]state
 		return errors.Join(errDamaged, err)
 	}
 	return t.each(func(key, record []byte) error {
-		entry, err := s.codec.behind(&fields{rest: record})
+		entry, err := s.codec.behind(record)
 		behind[string(key)] = entry
 		return err
 	})
@@ -85,7 +85,8 @@ func (s *Store) loadLane(t *table, info *state.LaneInfo, behind map[string]state
 
 // Commit implements state.Store.
 func (s *Store) Commit(b *state.Batch) error {
-	return s.update(func(tx *bbolt.Tx, r *root) error {
+	clear(s.codec.added)
+	err := s.update(func(tx *bbolt.Tx, r *root) error {
 		for id, change := range b.Views {
 			t, err := makeTable(tx, viewsBucket, []byte(id))
 			if err == nil {
@@ -104,8 +105,14 @@ func (s *Store) Commit(b *state.Batch) error {
 				return fmt.Errorf("sink %s, watch %s: %w", id.Sink, id.View, err)
 			}
 		}
-		return nil
+		return s.writeDictionaries(tx, r)
 	})
+	if err == nil {
+		for _, d := range s.codec.added {
+			s.codec.dictionaries[d.ID()] = d
+		}
+	}
+	return err
 }
 
 // Retain implements state.Store.

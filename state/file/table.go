@@ -18,6 +18,10 @@ var (
 	metaBucket  = []byte("meta")
 	viewsBucket = []byte("views")
 	lanesBucket = []byte("lanes")
+	// dictionaries holds one table, of what bodies are packed with.
+	dictionariesBucket = []byte("dictionaries")
+
+	dictionariesName = []byte("all")
 
 	formatKey  = []byte("format")
 	ownerKey   = []byte("owner")

@@ -47,7 +47,7 @@ func Read(s state.Store, lanes ...state.LaneID) (Content, error) {
 			if _, twice := v.Objects[key]; twice {
 				return fmt.Errorf("%s comes twice", key)
 			}
-			v.Objects[key] = *o
+			v.Objects[key] = *plain(o)
 			return nil
 		}); err != nil {
 			return c, err
@@ -59,11 +59,25 @@ func Read(s state.Store, lanes ...state.LaneID) (Content, error) {
 		if err != nil {
 			return c, err
 		}
+		for key, entry := range behind {
+			entry.Gone = plain(entry.Gone)
+			behind[key] = entry
+		}
 		if known {
 			c.Lanes[id] = Lane{info, behind}
 		}
 	}
 	return c, nil
+}
+
+// plain is the object with its body unpacked: how a store packs it is its own affair.
+func plain(o *event.Object) *event.Object {
+	if o == nil || o.Dictionary == nil {
+		return o
+	}
+	c := *o
+	c.Body, c.Dictionary = o.JSON(), nil
+	return &c
 }
 
 // apply is what a Commit has to do.
@@ -76,7 +90,7 @@ func (c *Content) apply(b *state.Batch) {
 		v.Info = change.Info
 		for key, o := range change.Objects {
 			if delete(v.Objects, key); o != nil {
-				v.Objects[key] = *o
+				v.Objects[key] = *plain(o)
 			}
 		}
 		c.Views[id] = v
@@ -89,7 +103,9 @@ func (c *Content) apply(b *state.Batch) {
 		l.Info = change.Info
 		for key, entry := range change.Behind {
 			if delete(l.Behind, key); entry != nil {
-				l.Behind[key] = *entry
+				e := *entry
+				e.Gone = plain(e.Gone)
+				l.Behind[key] = e
 			}
 		}
 		c.Lanes[id] = l
@@ -100,7 +116,7 @@ func (c *Content) apply(b *state.Batch) {
 func Object(namespace, name, uid, version string) *event.Object {
 	return &event.Object{
 		Namespace: namespace, Name: name, UID: uid, ResourceVersion: version,
-		JSON: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":%q}}`, namespace, name, uid, version),
+		Body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":%q}}`, namespace, name, uid, version),
 	}
 }
 
@@ -119,6 +135,7 @@ func Run(t *testing.T, medium func(t *testing.T) (open func() state.Store)) {
 		"The error of the receiver ends a load":                       receiverFails,
 		"A large body and many small ones come back whole":            sizes,
 		"A batch that can not be stored changes nothing":              refused,
+		"Packed bodies come back":                                     packed,
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := &subject{t: t, open: medium(t), want: Content{Views: map[state.ViewID]View{}, Lanes: map[state.LaneID]Lane{}}}
@@ -320,7 +337,7 @@ func sizes(_ *testing.T, u *subject) {
 	}
 	large := Object("shop", "large", "uid", "1")
 	for i := range 1 << 20 {
-		large.JSON = append(large.JSON, byte(i), byte(i>>8), byte(i*i>>3), byte(i>>16))
+		large.Body = append(large.Body, byte(i), byte(i>>8), byte(i*i>>3), byte(i>>16))
 	}
 	objects["shop/large"] = large
 	u.commit(&state.Batch{Views: map[state.ViewID]*state.ViewChange{pods: {Objects: objects}}})
@@ -349,4 +366,26 @@ func refused(t *testing.T, u *subject) {
 	delete(b.Lanes[lane("audit", pods)].Behind, "")
 	u.commit(b)
 	u.check()
+}
+
+// packed commits bodies that are packed with two dictionaries, the second of which the
+// same object needs later.
+func packed(_ *testing.T, u *subject) {
+	for round, version := range []string{"7", "8"} {
+		var samples []byte
+		for n := range 40 {
+			samples = append(samples, Object("shop", fmt.Sprint("sample-", n), "uid", fmt.Sprint(round)).Body...)
+		}
+		dictionary := event.NewDictionary(samples)
+		pack := func(name string) *event.Object {
+			o := Object("shop", name, "uid-"+name, version)
+			o.Body, o.Dictionary = dictionary.Pack(o.Body), dictionary
+			return o
+		}
+		u.commit(&state.Batch{
+			Views: map[state.ViewID]*state.ViewChange{pods: {Objects: map[string]*event.Object{"shop/a": pack("a"), "shop/b" + version: pack("b" + version), "shop/c": Object("shop", "c", "uid-c", version)}}},
+			Lanes: map[state.LaneID]*state.LaneChange{lane("audit", pods): {Behind: map[string]*state.Behind{"shop/d" + version: {UID: "uid-d", Gone: pack("d")}}}},
+		})
+		u.check()
+	}
 }

@@ -1,28 +1,29 @@
-package kafkabroker
+package testserver
 
 import (
 	"fmt"
 	"syscall"
 )
 
-// port keeps a port of 127.0.0.1 for a server, also while the server is down, so that it comes back where its clients
+// Port keeps a port of 127.0.0.1 for a server, also while the server is down, so that it comes back where its clients
 // look for it. The socket is bound but never listens: the kernel gives the port to nobody else, neither to a listener
 // on port 0 nor to an outgoing connection, and refuses connections to it; but a server that names the port can listen
-// on it, because both set SO_REUSEADDR (on Linux, Java does so for every listener).
-type port struct {
-	number int
+// on it, because both set SO_REUSEADDR (on Linux, Go and Java do so for every listener).
+type Port struct {
+	Number int
 	fd     int
 }
 
-func reservePort() (*port, error) {
+// ReservePort finds a port that is free.
+func ReservePort() (*Port, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open a socket: %w", err)
+		return nil, fmt.Errorf("reserve a port of 127.0.0.1: open a socket: %w", err)
 	}
-	p := &port{fd: fd}
-	if p.number, err = bindFreePort(fd); err != nil {
-		p.release()
-		return nil, err
+	p := &Port{fd: fd}
+	if p.Number, err = bindFreePort(fd); err != nil {
+		p.Release()
+		return nil, fmt.Errorf("reserve a port of 127.0.0.1: %w", err)
 	}
 	return p, nil
 }
@@ -41,7 +42,8 @@ func bindFreePort(fd int) (int, error) {
 	return addr.(*syscall.SockaddrInet4).Port, nil
 }
 
-func (p *port) release() {
+// Release gives the port back. A second call does nothing.
+func (p *Port) Release() {
 	if p.fd >= 0 {
 		_ = syscall.Close(p.fd)
 		p.fd = -1

@@ -1,0 +1,110 @@
+package informer
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/kbridge-io/kbridge/event"
+)
+
+// packer packs the bodies of one resource with a dictionary made of its first objects,
+// and tries a newer one now and then: kinds change, and the first objects may not be
+// like the others. Until it has seen enough it leaves bodies as they are.
+type packer struct {
+	mu         sync.Mutex
+	dictionary *event.Dictionary
+	packs      int // since the last trial ended
+	pause      int // packs until the next trial
+	samples    []byte
+	count      int               // of samples
+	candidate  *event.Dictionary // under trial
+	trial      trial
+}
+
+// trial compares a candidate with the dictionary in use.
+type trial struct{ bodies, now, then int } // how many, and what they take in bytes
+
+const (
+	minSamples  = 32       // of small objects, for a first dictionary
+	maxSample   = 16 << 10 // bytes of one object
+	sampleEvery = 8        // bodies, for a second dictionary
+	trialBodies = 128
+	firstTrial  = 512     // packs from the first dictionary on
+	latestTrial = 1 << 20 // from one trial to the next at most
+)
+
+// pack returns the body in the form in which it is kept: packed with the dictionary, or
+// a copy where that is nil.
+func (p *packer) pack(body []byte) ([]byte, *event.Dictionary) {
+	p.mu.Lock()
+	d := p.dictionary
+	p.mu.Unlock()
+	var packed []byte
+	if d != nil {
+		packed = d.Pack(body)
+	}
+	if packed == nil {
+		packed, d = slices.Clone(body), nil
+	}
+	p.learn(body, len(packed))
+	return packed, d
+}
+
+// adopt makes a dictionary of an earlier run the one in use.
+func (p *packer) adopt(d *event.Dictionary) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dictionary == nil {
+		p.dictionary, p.pause, p.samples, p.count = d, firstTrial, nil, 0
+	}
+}
+
+// learn takes a body into account that takes size bytes as it is kept.
+func (p *packer) learn(body []byte, size int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.packs++
+	switch {
+	case p.candidate != nil:
+		p.try(body, size)
+	case p.dictionary == nil || p.packs > p.pause && p.packs%sampleEvery == 0:
+		p.sample(body)
+	}
+}
+
+// sample adds the body to the samples, and makes a dictionary of them when they are
+// enough.
+func (p *packer) sample(body []byte) {
+	p.samples = append(p.samples, body[:min(len(body), maxSample)]...)
+	p.count++
+	if len(p.samples) < event.MaxDictionary && (p.dictionary != nil || p.count < minSamples) {
+		return
+	}
+	d := event.NewDictionary(p.samples)
+	p.samples, p.count = nil, 0
+	if p.dictionary == nil {
+		p.dictionary, p.packs, p.pause = d, 0, firstTrial
+		return
+	}
+	p.candidate, p.trial = d, trial{}
+}
+
+// try compares the candidate with the dictionary in use, and takes it if it is better
+// by a twentieth.
+func (p *packer) try(body []byte, size int) {
+	then := len(body)
+	if packed := p.candidate.Pack(body); packed != nil {
+		then = len(packed)
+	}
+	p.trial.bodies++
+	p.trial.now += size
+	p.trial.then += then
+	if p.trial.bodies < trialBodies {
+		return
+	}
+	if p.trial.then < p.trial.now-p.trial.now/20 {
+		p.dictionary = p.candidate
+	}
+	p.candidate, p.packs = nil, 0
+	p.pause = min(8*p.pause, latestTrial)
+}

@@ -1,0 +1,72 @@
+package informer
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kbridge-io/kbridge/event"
+)
+
+// bodies are documents of one shape with content of their own.
+func bodies(rng *rand.Rand, shape string) func() []byte {
+	return func() []byte {
+		return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"thing-%x","uid":"%x-%x"},"spec":{%s,"value":%d}}`, rng.Uint32(), rng.Uint64(), rng.Uint64(), shape, rng.IntN(100))
+	}
+}
+
+// packAll packs n bodies and returns what they take, in bytes.
+func packAll(t *testing.T, p *packer, n int, body func() []byte) (size int) {
+	t.Helper()
+	for range n {
+		plain := body()
+		o := &event.Object{}
+		o.Body, o.Dictionary = p.pack(plain)
+		size += len(o.Body)
+		if !bytes.Equal(o.JSON(), plain) {
+			t.Fatalf("%s was packed, and is %s", plain, o.JSON())
+		}
+	}
+	return size
+}
+
+func TestTheFirstObjectsMakeTheDictionaryOfAll(t *testing.T) {
+	p := &packer{}
+	body := bodies(rand.New(rand.NewPCG(1, 1)), `"template":{"containers":[{"name":"app","image":"registry.example/app"}],"restartPolicy":"Always","terminationGracePeriodSeconds":30}`)
+	first := packAll(t, p, minSamples, body)
+	then := packAll(t, p, minSamples, body)
+	if then > first/2 {
+		t.Errorf("the first take %d bytes, the next %d", first, then)
+	}
+}
+
+func TestAKindThatChangesGetsAnotherDictionaryAndKeepsABetterOne(t *testing.T) {
+	p := &packer{}
+	rng := rand.New(rand.NewPCG(1, 1))
+	old := bodies(rng, `"a":{"replicas":3,"selector":{"matchLabels":{"app":"checkout"}},"strategy":"RollingUpdate"}`)
+	packAll(t, p, 2*firstTrial, old)
+	first := p.dictionary
+	fresh := bodies(rng, `"b":{"endpoints":["10.0.0.1","10.0.0.2"],"ports":[{"port":8443,"protocol":"TCP","targetPort":"https"}],"policy":{"internal":"Cluster"}}`)
+	before := packAll(t, p, 100, fresh)
+	packAll(t, p, 40*firstTrial, fresh)
+	if after := packAll(t, p, 100, fresh); p.dictionary == first || after > before*2/3 {
+		t.Errorf("before the trial 100 take %d bytes, and after it %d", before, after)
+	}
+	best := p.dictionary
+	packAll(t, p, 1000*firstTrial/8, fresh)
+	if p.dictionary != best {
+		t.Error("a dictionary that is no better replaces the one in use")
+	}
+}
+
+func TestADictionaryOfAnEarlierRunIsUsedOn(t *testing.T) {
+	earlier := &packer{}
+	body := bodies(rand.New(rand.NewPCG(1, 1)), `"a":{"replicas":3,"selector":{"matchLabels":{"app":"checkout"}}}`)
+	packAll(t, earlier, minSamples, body)
+	p := &packer{}
+	p.adopt(earlier.dictionary)
+	if _, d := p.pack(body()); d != earlier.dictionary {
+		t.Errorf("the first body is packed with %v", d)
+	}
+}
