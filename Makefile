@@ -21,8 +21,7 @@ demo: ## Shows kbridge at work on a cluster of its own, and ends by itself
 
 .PHONY: test
 test: cluster ## Runs every test, with the real API server and the real brokers
-	@{ command -v java && command -v mvn; } >/dev/null || \
-		echo "make test: Java 17 or Maven is not there: the tests against a real Kafka broker are SKIPPED"
+	@go run ./internal/kafkabroker/fetch
 	go test $(RACE) -timeout 80m ./...
 
 .PHONY: cluster
@@ -41,6 +40,14 @@ fuzz: ## Fuzzes what parses bytes from outside, FUZZTIME (default 30s) each
 		echo "$$target in $$package"; \
 		go test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $${FUZZTIME:-30s} || exit 1; \
 	done
+
+.PHONY: bench
+bench: ## Measures speed and memory, about a quarter of an hour on two cores; BENCH="-run jetstream" for a part
+	go run ./bench $(BENCH)
+
+.PHONY: bench-growth
+bench-growth: ## Measures how they grow, up to 1,000,000 objects; about an hour
+	go run ./bench -run '^growth' $(BENCH)
 
 .PHONY: generate
 generate: ## Makes generated files anew: config/schema.json, tables in docs/CONFIG.md

@@ -112,6 +112,7 @@ func wentBack(version, before string) bool {
 // enqueue puts b behind the port's others.
 func (p *Port) enqueue(b *behind) {
 	p.lane.owed(b, 1)
+	p.mostBehind = max(p.mostBehind, len(p.behind))
 	if p.lastBehind == nil {
 		p.firstBehind = b
 	} else {
@@ -151,12 +152,24 @@ func (l *Lane) pump() {
 			idle++
 		}
 	}
+	if l.behindCount == 0 {
+		for _, p := range l.ports {
+			p.forgetBehind()
+		}
+	}
 	if l.behindCount == 0 && l.events == 0 {
 		l.room.Broadcast() // no answer will wake who waits for this
 	}
 	// Who waits for room is to hear first that it will not come.
 	if l.foldedCount == 0 && len(l.waiting) == 0 && l.hasShare() {
 		l.endFolding()
+	}
+}
+
+// forgetBehind gives back the room of a long list of what the sink was behind on.
+func (p *Port) forgetBehind() {
+	if p.mostBehind > maxShared {
+		p.behind, p.mostBehind = map[event.Key]*behind{}, 0
 	}
 }
 
@@ -172,10 +185,16 @@ func (l *Lane) owed(b *behind, n int) {
 	}
 }
 
-// hasShare says that less than half of the window is in use.
+// hasShare says that less than half of the window is in use, and not much of it by what
+// would stand before a live change in the queue.
 func (l *Lane) hasShare() bool {
-	return !l.closing && l.bytes < l.opts.MaxBytes/2 && l.events < max(1, l.opts.MaxEvents/2)
+	return !l.closing && l.shared < maxShared && l.bytes < l.opts.MaxBytes/2 && l.events < max(1, l.opts.MaxEvents/2)
 }
+
+// maxShared is how many events of snapshots, and of what the sink is behind on, may be
+// under way: enough for a broker that answers after 50 ms to get 10,000 a second, and so
+// few that a live change waits no longer than that.
+const maxShared = 512
 
 // emit puts the next object that the port is behind on into the window: as its
 // deletion, as what is there now, or as both where it was made anew. It returns false
@@ -256,6 +275,8 @@ func (p *Port) put(d *event.Delta, was base) {
 	// What it stands for is recorded as behind until it is acknowledged: it holds up
 	// no position.
 	e.recorded = p.records != nil
+	e.shared = true
+	p.lane.shared++
 	if d.Snapshot != "" {
 		e.snapshot = p.snapshot
 	}

@@ -66,14 +66,24 @@ func (j *journal) listed(number uint64) {
 	}
 }
 
-// collect takes out what is settled up to that number, and adds it to the change. It
-// returns false where nothing has changed.
-func (j *journal) collect(settled uint64, change *state.ViewChange) bool {
+func (j *journal) length() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.pending)
+}
+
+// collect takes out what is settled up to that number, and adds it to the change, up to
+// limit objects. It returns whether anything has changed, and whether more is settled.
+func (j *journal) collect(settled uint64, change *state.ViewChange, limit int) (changed, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n := 0
 	for n < len(j.pending) && j.pending[n].number <= settled {
 		s := j.pending[n]
+		if !s.label && len(change.Objects) >= limit {
+			more = true // a label belongs to the objects before it
+			break
+		}
 		n++
 		switch {
 		case s.label:
@@ -87,14 +97,16 @@ func (j *journal) collect(settled uint64, change *state.ViewChange) bool {
 	}
 	rest := copy(j.pending, j.pending[n:])
 	clear(j.pending[rest:])
-	j.pending = j.pending[:rest]
-	if j.ended && settled >= j.from {
+	if j.pending = j.pending[:rest]; rest == 0 && cap(j.pending) > storeObjects {
+		j.pending = nil // a list was in it
+	}
+	if j.ended && settled >= j.from && !more {
 		j.ended, j.info.Listed, j.dirty = false, true, true
 	}
-	changed := j.dirty
+	changed = j.dirty
 	j.dirty = false
 	change.Info = j.info
-	return changed
+	return changed, more
 }
 
 // progress is how far the port is: all deltas up to the number are dealt with, or
@@ -134,7 +146,7 @@ func (p *Port) collect(change *state.LaneChange, stored *state.LaneInfo) (settle
 		change.Behind[state.Key(key.Namespace, key.Name)] = p.record(key)
 		changed = true
 	}
-	clear(p.records)
+	p.records = map[event.Key]struct{}{} // a map that was large stays so
 	change.Info.Snapshot = p.snapshot.stored()
 	if p.snapshot == nil {
 		change.Info.Snapshot = p.again

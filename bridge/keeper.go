@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +38,7 @@ type Keeper struct {
 const (
 	gatherEvery  = 100 * time.Millisecond
 	storeEvery   = time.Second
-	storeObjects = 50_000
+	storeObjects = 10_000 // of a watch in a batch, which takes ten times their size to write
 )
 
 type keeperMetrics struct {
@@ -196,7 +197,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ticker.C:
-			if n, awaited := k.gather(); time.Since(last) < storeEvery && n < storeObjects && !awaited {
+			if g := k.gather(); time.Since(last) < storeEvery && g.objects < storeObjects && !g.awaited {
 				continue
 			}
 			last = time.Now()
@@ -209,28 +210,35 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// gather adds to the batch what can be stored now. It returns the number of objects in
-// it, and whether a snapshot waits for it.
-func (k *Keeper) gather() (objects int, awaited bool) {
+// gathered says what is in the batch.
+type gathered struct {
+	objects int
+	awaited bool // a snapshot waits for it
+	more    bool // what would make it too large is left for the next one
+}
+
+// gather adds to the batch what can be stored now.
+func (k *Keeper) gather() gathered {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.gatherLocked()
 }
 
-func (k *Keeper) gatherLocked() (objects int, awaited bool) {
+func (k *Keeper) gatherLocked() gathered {
 	if k.batch == nil {
 		k.batch = &state.Batch{Views: map[state.ViewID]*state.ViewChange{}, Lanes: map[state.LaneID]*state.LaneChange{}}
 	}
+	var g gathered
 	for _, f := range k.feeds {
-		awaited = k.collect(f) || awaited
+		k.collect(f, &g)
 	}
 	for _, v := range k.batch.Views {
-		objects += len(v.Objects)
+		g.objects += len(v.Objects)
 	}
 	for _, l := range k.batch.Lanes {
-		objects += len(l.Behind)
+		g.objects += len(l.Behind)
 	}
-	return objects, awaited
+	return g
 }
 
 // Store writes what can be stored now. Where that fails it is kept, and written with
@@ -238,7 +246,15 @@ func (k *Keeper) gatherLocked() (objects int, awaited bool) {
 func (k *Keeper) Store() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.gatherLocked()
+	for {
+		g := k.gatherLocked()
+		if err := k.commit(); err != nil || !g.more {
+			return err
+		}
+	}
+}
+
+func (k *Keeper) commit() error {
 	if len(k.batch.Views)+len(k.batch.Lanes) == 0 {
 		k.stored()
 		return nil
@@ -269,16 +285,15 @@ func (k *Keeper) Store() error {
 // collect adds to the batch what has changed of a feed. First the ports are asked how
 // far they are, each with what its sink is behind on at that moment; then the journal
 // gives out as much as all of them are done with. So the index never passes a delta
-// that is neither delivered nor recorded. It returns whether a snapshot waits for that
-// to be stored.
-func (k *Keeper) collect(f *Feed) (awaited bool) {
+// that is neither delivered nor recorded.
+func (k *Keeper) collect(f *Feed, g *gathered) {
 	settled := ^uint64(0)
 	for _, p := range f.ports {
 		id := state.LaneID{Sink: p.lane.Name(), View: f.id}
 		change := &state.LaneChange{Behind: map[string]*state.Behind{}}
 		to, changed := p.collect(change, k.lanes[id])
 		settled = min(settled, to)
-		awaited = awaited || p.awaits()
+		g.awaited = g.awaited || p.awaits()
 		if !changed {
 			continue
 		}
@@ -293,10 +308,15 @@ func (k *Keeper) collect(f *Feed) (awaited bool) {
 	if change == nil {
 		change = &state.ViewChange{Objects: map[string]*event.Object{}}
 	}
-	if f.journal.collect(settled, change) {
+	limit := storeObjects
+	if k.err.Load() != nil {
+		limit = math.MaxInt // what can not be stored is held as the last state of each object
+	}
+	changed, more := f.journal.collect(settled, change, limit)
+	if changed {
 		k.batch.Views[f.id] = change
 	}
-	return awaited
+	g.more = g.more || more
 }
 
 // stored tells the ports that the state has what was gathered of them.
@@ -328,6 +348,21 @@ func (k *Keeper) release(upTo func(*Port) (number uint64, snapshot bool)) {
 			p.lane.mu.Unlock()
 		}
 	}
+}
+
+// Idle says that there is nothing to store. It does not wait for a batch that is being
+// written.
+func (k *Keeper) Idle() bool {
+	if !k.mu.TryLock() {
+		return false
+	}
+	defer k.mu.Unlock()
+	for _, f := range k.feeds {
+		if f.journal.length() > 0 {
+			return false
+		}
+	}
+	return k.batch == nil || len(k.batch.Views)+len(k.batch.Lanes) == 0
 }
 
 // Err is what keeps the state from being stored, or nil.

@@ -288,6 +288,37 @@ func TestAnObjectThatIsBackAfterItsDeletionWasRecordedIsToldAgain(t *testing.T) 
 	})
 }
 
+// A batch takes many times its size while it is written.
+func TestManyObjectsAreStoredInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{flow: true}
+		const count = 2*storeObjects + 7
+		for n := range count {
+			s.has(fmt.Sprint("o", n))
+		}
+		l := start(t, m, s, setup{}, d)
+		l.list()
+		l.drain()
+		l.store()
+		if v := m.view(); m.largest > storeObjects || len(v.objects) != count || !v.info.Listed || v.info.Position != fmt.Sprint(count) {
+			t.Errorf("%d of %d objects are stored, %d at once, listed=%t at %q", len(v.objects), count, m.largest, v.info.Listed, v.info.Position)
+		}
+		// What can not be stored is held once for each object, however often it changes.
+		m.fail = errDisk
+		for range 3 {
+			for n := range storeObjects + 7 {
+				s.has(fmt.Sprint("o", n))
+			}
+			l.sync()
+			l.drain()
+			_ = l.keeper.Store()
+		}
+		if n := len(l.feed.journal.pending); n > 0 {
+			t.Errorf("%d changes are held for %d objects", n, storeObjects+7)
+		}
+	})
+}
+
 // What is under way when the state is stored may arrive after: its deletion is not
 // to be folded away.
 func TestADeletionIsNotFoldedAwayWhereTheAdditionMayHaveArrived(t *testing.T) {

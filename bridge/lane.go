@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,6 +62,7 @@ type Lane struct {
 	ticket  uint64   // the last one that was drawn
 	waiting []uint64 // the tickets of those that wait for room, in order
 	walkers int      // snapshots that wait for a share of the window
+	shared  int      // events in the window that a snapshot or a pump put there
 	outage  outage
 
 	closing     bool // what the sink is behind on is left for the next start
@@ -90,6 +92,7 @@ type entry struct {
 	was      base   // what the sink has of the object before
 	recorded bool   // the state knows that the sink is behind on the object
 	snapshot *snapshot
+	shared   bool   // it is of a snapshot, or of what the sink was behind on
 	dealt    bool   // acknowledged or dead-lettered
 	moves    bool   // the position moves to label when all up to here is dealt with
 	label    string // a resourceVersion, or empty for a void position
@@ -318,6 +321,9 @@ func (l *Lane) settle(e *entry, acknowledged bool) {
 	}
 	e.next = nil
 	l.bytes -= e.size
+	if e.shared {
+		l.shared--
+	}
 	if e.buf != nil {
 		putBuffer(e.buf)
 		e.buf = nil
@@ -416,6 +422,23 @@ func (l *Lane) isFolding() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.folding
+}
+
+// Err says which first snapshots have not begun: until then what changes is folded into
+// them. It returns nil when all have.
+func (l *Lane) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var waiting []string
+	for _, p := range l.ports {
+		if p.snapshot != nil && p.snapshot.first && !p.snapshot.began {
+			waiting = append(waiting, p.resource.Name())
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the first snapshot has not begun of %s", strings.Join(waiting, ", "))
 }
 
 // Behind is the number of objects that the sink is behind on.

@@ -39,6 +39,7 @@ type Port struct {
 	horizon string
 
 	behind                  map[event.Key]*behind
+	mostBehind              int     // since the map was made
 	firstBehind, lastBehind *behind // in order of arrival; some may have been dropped
 	snapshot                *snapshot
 	again                   *state.Snapshot // one that an earlier run did not complete, until one begins

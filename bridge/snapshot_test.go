@@ -333,3 +333,30 @@ func TestTheSnapshotsOfNamespacesAreTheirOwn(t *testing.T) {
 		}
 	})
 }
+
+// A live change stands behind a bounded part of a snapshot, whatever the window.
+func TestASnapshotTakesAsMuchOfTheQueueAsALiveChangeMayWaitFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{flow: true}
+		r := newRig(t, d.publish, func(o *Options) { o.MaxBytes, o.MaxEvents = 1<<30, 1<<20 })
+		w := watchOf(t, r.port())
+		var names []string
+		for n := range 3 * maxShared {
+			names = append(names, fmt.Sprint("o", n))
+		}
+		w.lists("S", names...)
+		r.drain()
+		hold(d)
+		go func() { _ = w.feed.Snapshot(t.Context(), "R") }()
+		d.answer(1)
+		for range 3 {
+			synctest.Wait()
+			if n := r.open(); n != maxShared {
+				t.Fatalf("%d events of the snapshot are under way", n)
+			}
+			d.answer(10)
+		}
+		d.run()
+		r.drain()
+	})
+}

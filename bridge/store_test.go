@@ -25,6 +25,7 @@ type memory struct {
 	views   map[state.ViewID]memoryView
 	lanes   map[state.LaneID]memoryLane
 	commits int
+	largest int // number of objects of a watch in a batch
 	fail    error
 	late    bool // what fails is stored all the same
 }
@@ -80,6 +81,7 @@ func (m *memory) Commit(b *state.Batch) error {
 	}
 	m.commits++
 	for id, change := range b.Views {
+		m.largest = max(m.largest, len(change.Objects))
 		v := memoryView{change.Info, maps.Clone(m.views[id].objects)}
 		if v.objects == nil {
 			v.objects = map[string]*event.Object{}

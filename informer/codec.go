@@ -180,7 +180,7 @@ func (frames frameSerializer) Decode(data []byte, _ *schema.GroupVersionKind, in
 	withScanned(func(buf []byte) []byte {
 		var meta scan.Meta
 		var err error
-		if got.Type, buf, err = c.rules.WatchEvent(buf, data, &meta); err == nil && meta.Kind == c.target.Kind && expected(got.Type) {
+		if got.Type, buf, err = c.rules.WatchEvent(buf, data, &meta); err == nil && c.expects(got.Type, &meta) {
 			if o = c.newObject(&meta); got.Type != scan.Bookmark {
 				o.Object.Body, o.Object.Dictionary = c.packer.pack(buf)
 			}
@@ -200,11 +200,13 @@ func (frames frameSerializer) Decode(data []byte, _ *schema.GroupVersionKind, in
 	return got, nil, nil
 }
 
-// expected says that client-go decodes the object of such a frame.
-func expected(frameType string) bool {
+// expects says that such a frame is one of an object of the resource, or a bookmark.
+func (c *codec) expects(frameType string, meta *scan.Meta) bool {
 	switch frameType {
-	case scan.Added, scan.Modified, scan.Deleted, scan.Bookmark:
-		return true
+	case scan.Added, scan.Modified, scan.Deleted:
+		return meta.Kind == c.target.Kind && meta.Name != "" && meta.ResourceVersion != ""
+	case scan.Bookmark:
+		return meta.Kind == c.target.Kind && meta.ResourceVersion != ""
 	}
 	return false
 }

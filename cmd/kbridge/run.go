@@ -65,6 +65,7 @@ shows the events.`,
 			if err != nil {
 				return err
 			}
+			boundMemory(log)
 			o.dataDirGiven = cmd.Flags().Changed("data-dir")
 			return run(cmd.Context(), cfg, o, stdout, log)
 		},
@@ -252,6 +253,7 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 			}
 		})
 	}
+	watches.Go(func() { releaseMemory(reading, d.settled) })
 	<-reading.Done()
 	if cause := context.Cause(reading); ctx.Err() == nil {
 		return cause
@@ -337,6 +339,19 @@ func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client, opti
 			return "", ctx.Err()
 		}
 	}
+}
+
+// settled says that what the first lists found is with the sinks, and stored.
+func (d *daemon) settled() bool {
+	if len(d.problems()) > 0 {
+		return false
+	}
+	for _, o := range d.outputs {
+		if _, events, _ := o.lane.Usage(); events+o.lane.Behind() > 0 {
+			return false
+		}
+	}
+	return d.keeper == nil || d.keeper.Idle()
 }
 
 // problems are what keeps the daemon from being ready.

@@ -143,7 +143,7 @@ func (o *output) drain(ctx context.Context, kept bool) error {
 // problems are what keeps the output from delivering.
 func (o *output) problems() []error {
 	var problems []error
-	for _, err := range []error{o.sink.Err(), o.dead.Err()} {
+	for _, err := range []error{o.sink.Err(), o.dead.Err(), o.lane.Err()} {
 		if err != nil {
 			problems = append(problems, fmt.Errorf("sink %s: %w", o.entry.Name, err))
 		}
