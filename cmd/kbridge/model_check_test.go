@@ -262,7 +262,7 @@ func (b *broker) lookAtOrder(s *stored) {
 			w.failf("%s: %v is repeated after a clean stop", b.name, s)
 		}
 		// Repeats are bounded by what was under way, or not stored yet.
-		if was, ok := b.acked[s.DedupID()]; ok && was.process < s.process && was.at.Before(w.commits[was.process].Add(-w.settling())) && s.Type != event.Synced && !w.restored {
+		if was, ok := b.acked[s.DedupID()]; ok && was.process < s.process && was.at.Before(w.told[was.process]) && s.Type != event.Synced && !w.restored {
 			w.failf("%s: %v is repeated, which was stored as delivered", b.name, s)
 		}
 		w.repeats++

@@ -164,7 +164,7 @@ func (d *disk) apply(b *state.Batch, process int, began time.Time) {
 		d.lanes[id] = l
 		d.w.tracef("disk: %s of %s at %q snapshot=%+v behind=%s", id.Sink, id.View, c.Info.Position, l.info.Snapshot, recordsOf(c.Behind))
 	}
-	d.committed, d.w.commits[process] = began, began
+	d.committed, d.w.told[process] = began, began.Add(-d.w.settling())
 }
 
 func namesOf(objects map[string]*event.Object) string {

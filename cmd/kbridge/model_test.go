@@ -91,7 +91,7 @@ type world struct {
 	values    map[string]bool
 	rules     map[int]rules     // by process
 	clean     map[int]bool      // by process: the one before left nothing undone
-	commits   map[int]time.Time // by process: when its last one began
+	told      map[int]time.Time // by process: what was acknowledged before is stored
 	processes int
 	restored  bool // versions have gone back
 	trace     []string
@@ -124,7 +124,7 @@ func runWorld(t *testing.T, seed uint64) *world {
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), rng2: rand.New(rand.NewPCG(seed, 2)),
 		pools: map[schema.GroupVersionResource][][2]string{}, unregistered: map[schema.GroupVersionResource]bool{},
 		brokers: map[string]*broker{}, states: map[string]string{}, values: map[string]bool{},
-		rules: map[int]rules{}, clean: map[int]bool{}, commits: map[int]time.Time{},
+		rules: map[int]rules{}, clean: map[int]bool{}, told: map[int]time.Time{},
 	}
 	defer func() {
 		if r := recover(); r != nil {
