@@ -492,7 +492,7 @@ func (w *world) checkDisk() {
 			}
 			// What came and went while the sink was behind may have lost its record before
 			// the index lost it: nothing but a deletion can come of it.
-			if w.there(id.View, w.keyOf(id.View, o), o.UID) && w.ver(o.ResourceVersion) > b.lineageOf(o.UID).newest && !b.unstored[o.UID] && !b.unstored[b.plain[w.keyOf(id.View, o)].uid] {
+			if w.there(id.View, w.keyOf(id.View, o), o) && w.ver(o.ResourceVersion) > b.lineageOf(o.UID).newest && !b.unstored[o.UID] && !b.unstored[b.plain[w.keyOf(id.View, o)].uid] {
 				w.failf("the index of %s has %s@%s, which %s has not had and is not recorded as behind on", id.View, key, o.ResourceVersion, id.Sink)
 			}
 		}
@@ -547,7 +547,7 @@ func (w *world) settling() time.Duration {
 		if s.WhenFull == config.WhenFullBlock {
 			return time.Hour
 		}
-		d = max(d, 1200*time.Millisecond+s.FoldAfter)
+		d += s.FoldAfter // one after the other
 	}
 	return d
 }
@@ -569,8 +569,9 @@ func (w *world) exposeView(b *broker, id state.ViewID) {
 	}
 }
 
-// there says whether the server has the object in the watch's selection.
-func (w *world) there(id state.ViewID, key event.Key, uid string) bool {
+// there says whether the server has that state of the object in the watch's selection: of
+// another one the watch, or a list, will tell.
+func (w *world) there(id state.ViewID, key event.Key, indexed *event.Object) bool {
 	gvr := schema.GroupVersionResource{Group: key.Group, Version: "v1", Resource: key.Resource}
 	if w.unregistered[gvr] {
 		return false
@@ -581,7 +582,7 @@ func (w *world) there(id state.ViewID, key event.Key, uid string) bool {
 	}
 	meta := o["metadata"].(map[string]any)
 	labels, _ := meta["labels"].(map[string]any)
-	return meta["uid"] == uid && (!strings.Contains(string(id), "app=x") || labels["app"] == "x")
+	return meta["uid"] == indexed.UID && meta["resourceVersion"] == indexed.ResourceVersion && (!strings.Contains(string(id), "app=x") || labels["app"] == "x")
 }
 
 // keyOf is the key of an object's events.
