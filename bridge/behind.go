@@ -378,9 +378,10 @@ func (p *Port) touch(key event.Key) {
 
 // restore makes the port behind on what the state says, given what the index of the
 // same state has. The index may be older than what the sink has: it waits for the
-// slowest sink, and what is between the two comes again through the watch.
-func (p *Port) restore(key event.Key, r state.Behind, indexed *event.Object) {
-	b := &behind{key: key, port: p, uid: r.UID, version: r.ResourceVersion, gone: r.Gone, first: r.First, guessed: r.Guessed, deltas: 1, inferred: true, unsure: true}
+// slowest sink, and what is between the two comes again through the watch. unsure says
+// that the sink may have received more than that.
+func (p *Port) restore(key event.Key, r state.Behind, indexed *event.Object, unsure bool) {
+	b := &behind{key: key, port: p, uid: r.UID, version: r.ResourceVersion, gone: r.Gone, first: r.First, guessed: r.Guessed, deltas: 1, inferred: true, unsure: unsure}
 	b.goneAt = time.Now()
 	if indexed != nil && r.Gone != nil && indexed.UID == r.NowUID && indexed.ResourceVersion == r.NowResourceVersion {
 		b.now, b.nowAt = indexed, b.goneAt
@@ -390,7 +391,7 @@ func (p *Port) restore(key event.Key, r state.Behind, indexed *event.Object) {
 	if b.now != nil && b.gone == nil && b.uid != "" && b.uid != b.now.UID {
 		b.gone = p.resource.Remains(b.now.Namespace, b.now.Name, b.uid, b.version)
 	}
-	if b.now != nil {
+	if b.now != nil && unsure {
 		b.maybe = b.now.UID
 	}
 	p.touch(key)

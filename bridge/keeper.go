@@ -156,7 +156,7 @@ func (k *Keeper) loadPort(f *Feed, p *Port, known *Known, objects map[string]*ev
 		s := p.beginSnapshot(newSnapshotID(), true, 0)
 		s.listed, s.version = known.Listed, known.Position
 		for _, o := range known.Objects {
-			p.restore(keyOf(o.Namespace, o.Name), state.Behind{First: true}, o)
+			p.restore(keyOf(o.Namespace, o.Name), state.Behind{First: true}, o, false)
 		}
 		p.completeSnapshot()
 		return nil
@@ -173,10 +173,7 @@ func (k *Keeper) loadPort(f *Feed, p *Port, known *Known, objects map[string]*ev
 			r.Gone = rescan(r.Gone)
 		}
 		namespace, name := state.SplitKey(key)
-		p.restore(keyOf(namespace, name), r, objects[key])
-		if b := p.behind[keyOf(namespace, name)]; b != nil {
-			b.unsure = true
-		}
+		p.restore(keyOf(namespace, name), r, objects[key], true)
 		if p.position != "" && r.Gone != nil && newer(r.Gone.ResourceVersion, p.position) && (p.held == "" || newer(r.Gone.ResourceVersion, p.held)) {
 			p.held = r.Gone.ResourceVersion
 		}

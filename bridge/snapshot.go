@@ -149,14 +149,20 @@ func (p *Port) walk(ctx context.Context, id string, version string, index Index)
 	if err := l.awaitShare(ctx, s); err != nil {
 		return err
 	}
+	var pace pace
 	for _, key := range index.Keys() {
+		if err := pace.keep(ctx); err != nil {
+			return err
+		}
 		for sent := false; !sent; {
 			if err := l.awaitShare(ctx, s); err != nil {
 				return err
 			}
+			pace.begin()
 			index.With(key, func(o *event.Object) {
 				sent = o == nil || p.say(o, s)
 			})
+			pace.end()
 		}
 	}
 	l.mu.Lock()
@@ -165,6 +171,36 @@ func (p *Port) walk(ctx context.Context, id string, version string, index Index)
 	l.mu.Unlock()
 	select {
 	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// pace leaves most of a processor to live changes while a snapshot is walked.
+type pace struct {
+	began time.Time
+	spent time.Duration // since the last pause
+}
+
+const (
+	paceAfter = time.Millisecond // of work
+	paceRest  = 4                // times that is the pause
+)
+
+func (p *pace) begin() { p.began = time.Now() }
+func (p *pace) end()   { p.spent += time.Since(p.began) }
+
+// keep pauses where enough has been done, and returns an error when ctx has ended.
+func (p *pace) keep(ctx context.Context) error {
+	if p.spent < paceAfter {
+		return nil
+	}
+	rest := time.NewTimer(min(paceRest*p.spent, time.Second))
+	defer rest.Stop()
+	p.spent = 0
+	select {
+	case <-rest.C:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
