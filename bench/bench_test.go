@@ -31,7 +31,8 @@ func TestTheConfigurationsAreValid(t *testing.T) {
 		for _, s := range []setup{
 			{kind: objects.Pods}, {kind: objects.Widgets, state: true, block: true}, {kind: objects.Pods, resync: time.Minute},
 		} {
-			sub := &subject{setup: s, place: p, dir: t.TempDir()}
+			s.dir = t.TempDir()
+			sub := &subject{setup: s, place: p}
 			cfg, err := config.Parse("bench", []byte(sub.configuration()))
 			if err != nil {
 				t.Errorf("%s: %v\n%s", name, err, sub.configuration())
@@ -111,22 +112,26 @@ func TestAMessageWithAnUnreadableTimeIsAnError(t *testing.T) {
 	}
 }
 
-func TestAgesAreThoseWithinTheResync(t *testing.T) {
+func TestAgesAreThoseWithinTheResyncThatIsAwaited(t *testing.T) {
 	now := time.Now().UnixNano()
 	marker := func(kind string) []byte {
 		return []byte(`{"id":"s","type":"dev.kbridge.snapshot.` + kind + `"}` + "\n")
 	}
-	var s snapshots
-	for _, message := range [][]byte{marker("started"), event("object.added", 0), marker("completed")} { // of the list
-		s.see(message)
+	change := event("object.updated", now)
+	var r resyncing
+	see := func(messages ...[]byte) {
+		for _, m := range messages {
+			r.see(m)
+		}
 	}
-	s.restart()
-	for _, message := range [][]byte{
-		event("object.updated", now), marker("started"), event("object.updated", now), event("object.synced", 0), marker("completed"), event("object.updated", now),
-	} {
-		s.see(message)
+	see(marker("started"), change) // of one that is under way when the wait begins
+	r.move(unawaited, awaited)
+	see(change, marker("completed"), change)
+	if ages, _ := r.all(); len(ages) != 0 || !r.is(awaited) {
+		t.Errorf("%d ages before the resync, want none", len(ages))
 	}
-	if ages, _ := s.all(); len(ages) != 1 {
+	see(marker("started"), change, event("object.synced", 0), marker("completed"), change)
+	if ages, _ := r.all(); len(ages) != 1 || !r.is(completed) {
 		t.Errorf("%d ages, want that of the change between the markers", len(ages))
 	}
 }

@@ -76,7 +76,7 @@ func (b *bench) burst(ctx context.Context, s setup, changes control.Changes) (r 
 	if err != nil {
 		return burst{}, err
 	}
-	defer func() { err = errors.Join(err, sub.close(ctx)) }()
+	defer func() { err = sub.end(ctx, err) }()
 	if _, _, err := sub.awaitAnnounced(ctx); err != nil {
 		return burst{}, err
 	}

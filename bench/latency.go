@@ -73,7 +73,7 @@ func (b *bench) latency(ctx context.Context, name string, s setup) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sub.close(ctx)) }()
+	defer func() { err = sub.end(ctx, err) }()
 	if _, _, err := sub.awaitAnnounced(ctx); err != nil {
 		return err
 	}

@@ -6,7 +6,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"sync/atomic"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/kbridge-io/kbridge/bench/control"
@@ -25,16 +26,16 @@ var (
 	memChanges    = report.Metric{Name: "peak RssAnon in a burst", Unit: "MiB"}
 	cpuPerObject  = report.Metric{Name: "CPU of the list", Unit: "µs/object"}
 
+	timeResumed  = report.Metric{Name: "start to resumed", Unit: "s"}
+	resyncBefore = report.Metric{Name: "RssAnon before the resync", Unit: "MiB"}
 	resyncPeak   = report.Metric{Name: "peak RssAnon in the resync", Unit: "MiB"}
-	resyncGrowth = report.Metric{Name: "growth", Unit: "%"}
-	resyncTime   = report.Metric{Name: "took", Unit: "s"}
 )
 
 // Memory has settled when it has moved by less than a hundredth for so long. A limit is
 // there for a program whose memory never does.
 const (
 	settleQuiet = 3 * time.Second
-	settleLimit = 20 * time.Second
+	settleLimit = 12 * time.Second
 )
 
 // start is what a program needed to announce all objects of a cluster.
@@ -64,7 +65,7 @@ func (b *bench) list(ctx context.Context, s setup) (*subject, startFigures, erro
 		f.settled, err = sub.Settled(ctx, settleQuiet, settleLimit)
 	}
 	if err != nil {
-		return nil, f, errors.Join(err, sub.close(ctx))
+		return nil, f, sub.end(ctx, err)
 	}
 	return sub, f, nil
 }
@@ -76,7 +77,7 @@ func (b *bench) empty(ctx context.Context, s setup) (settled int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return f.settled, sub.close(ctx)
+	return f.settled, sub.end(ctx, nil)
 }
 
 // needs measures what a cluster of a size needs, before and in a burst of changes.
@@ -85,7 +86,7 @@ func (b *bench) needs(ctx context.Context, name string, s setup, changes int) (e
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sub.close(ctx)) }()
+	defer func() { err = sub.end(ctx, err) }()
 	r, err := sub.burst(ctx, control.Changes{Count: changes})
 	if err != nil {
 		return err
@@ -103,100 +104,150 @@ func (b *bench) needs(ctx context.Context, name string, s setup, changes int) (e
 	return nil
 }
 
-// snapshots sees where the resync is: its first and its last event.
-type snapshots struct {
+// resyncing sees where the resync is: its first and its last event. Ages are those of
+// changes that arrive between them.
+type resyncing struct {
 	arrivals
-	started, completed atomic.Bool
+
+	mu    sync.Mutex
+	phase phase
+	began time.Time // the running phase
 }
+
+// phase is how far the resync is that is waited for. One that has begun before that, as
+// the first list is one too, does not count.
+type phase int
+
+const (
+	unawaited phase = iota
+	awaited
+	running
+	completed
+)
 
 var (
 	snapshotStarted   = []byte(`"type":"dev.kbridge.snapshot.started"`)
 	snapshotCompleted = []byte(`"type":"dev.kbridge.snapshot.completed"`)
 )
 
-// see notes the ages of changes that arrive within a resync.
-func (s *snapshots) see(message []byte) {
+// see notes one message.
+func (r *resyncing) see(message []byte) {
 	head := message[:min(len(message), 512)]
 	switch {
 	case bytes.Contains(head, snapshotStarted):
-		s.started.Store(true)
+		r.move(awaited, running)
 	case bytes.Contains(head, snapshotCompleted):
-		s.completed.Store(true)
-	case s.started.Load() && !s.completed.Load():
-		s.arrivals.see(message)
+		r.move(running, completed)
+	case r.is(running):
+		r.arrivals.see(message)
 	}
 }
 
-// restart forgets the snapshot that the first list was.
-func (s *snapshots) restart() {
-	s.started.Store(false)
-	s.completed.Store(false)
+// move goes on to the next phase, if the resync is in the one before.
+func (r *resyncing) move(from, to phase) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.phase != from {
+		return
+	}
+	r.phase = to
+	if to == running {
+		r.began = time.Now()
+	}
 }
 
-// memory measures a large cluster: what its list needs, what stays, and what a resync
-// does to memory and to changes that come meanwhile.
+func (r *resyncing) is(p phase) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.phase == p
+}
+
+// over says that the resync has ended, or has gone on for as long as it is looked at.
+func (r *resyncing) over(limit time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.phase == completed || r.phase == running && time.Since(r.began) > limit
+}
+
+// memory measures a large cluster: what its list needs and what stays, what a start from
+// the state needs, and what a resync does to memory and to changes that come meanwhile.
 func (b *bench) memory(ctx context.Context) (err error) {
-	const name = "kbridge, state on"
-	s := setup{kind: objects.Pods, objects: b.plan.memory, to: openPipe, state: true, resync: b.plan.resync, follow: func([]byte) {}}
+	s := setup{kind: objects.Pods, objects: b.plan.memory, to: devNull, state: true}
 	empty, err := b.empty(ctx, s)
 	if err != nil {
 		return err
 	}
-	var seen snapshots
-	s.follow, s.profile = seen.see, "memory"
+	s.profile = b.profileName(stateOn)
 	sub, f, err := b.list(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sub.close(ctx)) }()
+	defer func() { err = sub.end(ctx, err) }()
 	n := float64(s.objects)
 	c := b.current
-	c.Add(name, memSettled, float64(f.settled)/mebibyte)
-	c.Add(name, memPerObject, float64(f.settled-empty)/n)
-	c.Add(name, memPeak, float64(f.peak)/mebibyte)
-	c.Add(name, memRatio, float64(f.peak)/float64(f.settled))
-	c.Add(name, timeSynced, f.synced.Seconds())
-	c.Add(name, timeAnnounced, f.announced.Seconds())
-	c.Add(name, cpuPerObject, float64(f.cpu.Microseconds())/n)
-	if time.Since(sub.Started) > s.resync {
-		c.Note("the list took longer than until the resync")
-	}
-	if err := sub.beginProfile(ctx); err != nil { // what is wanted is the memory's, which comes with its end
+	c.Add(stateOn, memSettled, float64(f.settled)/mebibyte)
+	c.Add(stateOn, memPerObject, float64(f.settled-empty)/n)
+	c.Add(stateOn, memPeak, float64(f.peak)/mebibyte)
+	c.Add(stateOn, memRatio, float64(f.peak)/float64(f.settled))
+	c.Add(stateOn, timeSynced, f.synced.Seconds())
+	c.Add(stateOn, timeAnnounced, f.announced.Seconds())
+	c.Add(stateOn, cpuPerObject, float64(f.cpu.Microseconds())/n)
+	// What a profile is wanted for here is the memory, which comes with its end.
+	if err := sub.beginProfile(ctx); err != nil {
 		return err
 	}
 	if err := sub.endProfile(ctx); err != nil {
 		return err
 	}
-	return sub.resynced(ctx, name, &seen, f.settled)
-}
-
-// resynced waits for the next resync, with changes at the plan's rate.
-func (s *subject) resynced(ctx context.Context, name string, seen *snapshots, settled int64) error {
-	b := s.bench
-	seen.restart()
-	if err := until(ctx, "begin of the resync", patience, func() (bool, error) { return seen.started.Load(), s.Ended() }); err != nil {
+	if err := sub.Stop(); err != nil {
 		return err
 	}
-	began := time.Now()
-	peak := s.Peak()
-	for !seen.completed.Load() { // a tenth of a second's changes at a time
-		paced := control.Paced{Changes: control.Changes{Count: b.perSecond / 10}, PerSecond: b.perSecond}
-		if _, err := b.server.Pace(ctx, paced); err != nil {
-			peak()
-			return errors.Join(err, s.Ended())
+	return b.resync(ctx, s, sub.dir)
+}
+
+// resync starts a program on the state that an earlier one has left in the folder, on the
+// same cluster, and has changes come at the plan's rate while a resync goes on.
+func (b *bench) resync(ctx context.Context, s setup, dir string) (err error) {
+	var seen resyncing
+	s.to, s.dir, s.resync, s.follow, s.profile = openPipe, dir, b.plan.resync, seen.see, ""
+	sub, err := b.start(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = sub.end(ctx, err) }()
+	synced, err := sub.awaitSynced(ctx)
+	if err != nil {
+		return err
+	}
+	settled, err := sub.Settled(ctx, time.Second, time.Until(sub.Started.Add(s.resync-2*time.Second)))
+	if err != nil {
+		return err
+	}
+	if time.Since(sub.Started) > s.resync {
+		b.current.Note("a resync began before memory had settled")
+	}
+	seen.move(unawaited, awaited)
+	peak := sub.Peak()
+	for deadline := time.Now().Add(patience); err == nil && !seen.over(b.plan.resyncFor); { // a tenth of a second's changes at a time
+		_, err = b.server.Pace(ctx, control.Paced{Changes: control.Changes{Count: b.perSecond / 10}, PerSecond: b.perSecond})
+		if err == nil && time.Now().After(deadline) {
+			err = fmt.Errorf("no resync has begun within %s", patience)
 		}
 	}
-	took, most := time.Since(began), peak()
+	most := peak()
+	if err != nil {
+		return errors.Join(err, sub.Ended())
+	}
 	ages, err := seen.all()
 	if err != nil {
 		return err
 	}
 	c := b.current
-	c.Add(name+": resync", resyncTime, took.Seconds())
-	c.Add(name+": resync", resyncPeak, float64(most)/mebibyte)
-	c.Add(name+": resync", resyncGrowth, 100*float64(most-settled)/float64(settled))
-	c.Add(name+": resync", latency50, report.Percentile(ages, 50))
-	c.Add(name+": resync", latency99, report.Percentile(ages, 99))
-	c.Add(name+": resync", latency999, report.Percentile(ages, 99.9))
+	c.Add(resumed, timeResumed, synced.Seconds())
+	c.Add(resumed, resyncBefore, float64(settled)/mebibyte)
+	c.Add(resumed, resyncPeak, float64(most)/mebibyte)
+	c.Add(resumed, latency50, report.Percentile(ages, 50))
+	c.Add(resumed, latency99, report.Percentile(ages, 99))
+	c.Add(resumed, latency999, report.Percentile(ages, 99.9))
 	return nil
 }

@@ -22,8 +22,9 @@ type plan struct {
 	perSecond int           // changes, for latency
 	latency   time.Duration // how long they go on
 
-	memory int           // objects in the cluster that is looked at for memory
-	resync time.Duration // when it is said again
+	memory    int           // objects in the cluster that is looked at for memory
+	resync    time.Duration // when it is said again
+	resyncFor time.Duration // how long that is looked at, at most
 
 	// For growth.
 	sizes         []int // of clusters whose needs are documented
@@ -33,10 +34,10 @@ type plan struct {
 
 // full takes less than 15 minutes on two cores, without growth.
 var full = plan{
-	objects: 10_000, few: 1_000, many: 30_000, changes: 100_000, queued: 60_000, large: 20_000,
+	objects: 10_000, few: 1_000, many: 30_000, changes: 100_000, queued: 60_000, large: 10_000,
 	baseObjects: 2_000, baseChanges: 8_000,
 	perSecond: 1_000, latency: 3 * time.Second,
-	memory: 200_000, resync: 20 * time.Second,
+	memory: 200_000, resync: 10 * time.Second, resyncFor: 10 * time.Second,
 	sizes:         []int{1_000, 10_000, 100_000},
 	growthObjects: []int{1_000, 10_000, 100_000, 300_000, 1_000_000},
 	growthChanges: []int{10_000, 30_000, 100_000, 300_000},
@@ -48,7 +49,7 @@ var quick = plan{
 	objects: 2_000, few: 200, many: 5_000, changes: 20_000, queued: 10_000, large: 2_000,
 	baseObjects: 500, baseChanges: 2_000,
 	perSecond: 1_000, latency: time.Second,
-	memory: 20_000, resync: 10 * time.Second,
+	memory: 20_000, resync: 10 * time.Second, resyncFor: 3 * time.Second,
 	sizes:         []int{1_000, 10_000},
 	growthObjects: []int{1_000, 10_000},
 	growthChanges: []int{10_000, 30_000},

@@ -23,7 +23,10 @@ type setup struct {
 	objects  int
 	to       opener
 	state    bool
-	plain    bool // HTTP/1.1 without TLS to the API server
+	// dir is the folder of an earlier start on the same cluster, with its state; empty:
+	// the start is on a new cluster, in a new folder.
+	dir   string
+	plain bool // HTTP/1.1 without TLS to the API server
 	// block has a full window hold the watch up, so that each change is an event of its
 	// own, however long the broker takes.
 	block  bool
@@ -40,7 +43,6 @@ type subject struct {
 	setup
 	bench *bench
 	place place
-	dir   string
 	lists int64 // that the API server had served before
 
 	stopFollowing context.CancelFunc
@@ -50,25 +52,28 @@ type subject struct {
 // patience is how long anything that must come may take, on a slow machine.
 const patience = 5 * time.Minute
 
-// start gives the API server a new cluster and starts the program on it.
+// start gives the API server a new cluster and starts the program on it, unless it is to
+// go on where an earlier one has ended.
 func (b *bench) start(ctx context.Context, s setup) (started *subject, err error) {
-	if err := b.server.Reset(ctx, control.Cluster{Resource: s.kind.Resource, Objects: s.objects}); err != nil {
-		return nil, err
+	if s.dir == "" {
+		if err := b.server.Reset(ctx, control.Cluster{Resource: s.kind.Resource, Objects: s.objects}); err != nil {
+			return nil, err
+		}
+		if s.dir, err = b.folder(); err != nil {
+			return nil, err
+		}
 	}
 	status, err := b.server.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
 	sub := &subject{setup: s, bench: b, lists: status.Lists, stopFollowing: func() {}}
-	if sub.dir, err = b.folder(); err != nil {
-		return nil, err
-	}
 	if sub.place, err = s.to(ctx, b); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, sub.close(ctx))
+			err = sub.end(ctx, err)
 		}
 	}()
 	if s.follow != nil {
@@ -208,17 +213,21 @@ func (s *subject) awaitAnnounced(ctx context.Context) (synced, announced time.Du
 	return synced, at.Sub(s.Started), err
 }
 
-// close ends the program and removes what was made for it. It notes what makes the run's
-// figures doubtful.
-func (s *subject) close(ctx context.Context) error {
-	var errs []error
+// end ends the program and removes what was made for it. Where the run has failed, the
+// error gets what the program said. What makes the run's figures doubtful is noted.
+func (s *subject) end(ctx context.Context, err error) error {
+	errs := []error{err}
 	if s.Process != nil {
 		if status, err := s.bench.server.Status(ctx); err == nil && status.Lists > s.lists+1 {
 			s.bench.current.Note("a watch was lost: the API server served %d lists in place of one", status.Lists-s.lists)
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			s.Kill() // interrupted: nobody waits for an orderly end
-		} else {
+		case err != nil:
+			s.Kill()
+			errs = append(errs, errors.New(s.Log()))
+		default:
 			errs = append(errs, s.Stop())
 		}
 	}

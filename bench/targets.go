@@ -22,5 +22,5 @@ var targets = []report.Target{
 	{Case: "latency", Subject: "JetStream, state on", Metric: latency99.Name, Limit: 15},
 	{Case: "memory", Subject: stateOn, Metric: memPerObject.Name, Limit: 800},
 	{Case: "memory", Subject: stateOn, Metric: memRatio.Name, Limit: 1.5},
-	{Case: "memory", Subject: stateOn + ": resync", Metric: latency99.Name, Limit: 50},
+	{Case: "memory", Subject: resumed, Metric: latency99.Name, Limit: 50},
 }

@@ -54,7 +54,7 @@ func TestObjectsHaveTheSizesThatTheFiguresAreFor(t *testing.T) {
 		kind     *Kind
 		from, to int
 	}{{Pods, 4700, 4900}, {ConfigMaps, 950, 1100}, {Widgets, 19_500, 20_500}, {Events, 1000, 1500}} {
-		const n = 2000
+		const n = 500
 		size := 0
 		for i := range n {
 			size += len(c.kind.Append(nil, State{Index: i, Version: 100_000_000}))
@@ -68,7 +68,7 @@ func TestObjectsHaveTheSizesThatTheFiguresAreFor(t *testing.T) {
 func TestNoTwoObjectsShareANameOrAUID(t *testing.T) {
 	for _, k := range Kinds {
 		names, uids := map[string]bool{}, map[string]bool{}
-		for i := range 20_000 {
+		for i := range 3_000 {
 			var o struct {
 				Metadata struct{ Namespace, Name, UID string }
 			}
