@@ -56,7 +56,11 @@ func (f *Feed) Position(resourceVersion string) {
 func (f *Feed) Resumes(resourceVersion string) {
 	for _, p := range f.ports {
 		p.lane.mu.Lock()
-		if p.doubt { // not so a sink that is new
+		if p.doubt && said(p.newest, resourceVersion) {
+			p.doubt, p.held = false, "" // the watch has nothing to tell again
+			p.lane.nudge()
+			p.lane.room.Broadcast()
+		} else if p.doubt { // not so a sink that is new
 			p.horizon = resourceVersion
 			if len(p.behind) > 0 {
 				p.held = resourceVersion
@@ -65,6 +69,12 @@ func (f *Feed) Resumes(resourceVersion string) {
 		}
 		p.lane.mu.Unlock()
 	}
+}
+
+// said says that a watch from that position begins behind what the server has now.
+func said(position, now string) bool {
+	c, ok := event.CompareVersions(position, now)
+	return position != "" && (ok && c >= 0 || position == now)
 }
 
 // doubtLimit is for how long a quiet watch may take to say that it has reached what

@@ -455,6 +455,31 @@ func TestANewSinkGetsAFirstSnapshotOfWhatIsThere(t *testing.T) {
 	})
 }
 
+// Where the server has nothing that is newer than what was stored, a snapshot need not
+// wait for the watch to say so.
+func TestAStartWithoutNewsIsCertainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{flow: true}
+		s.has("a")
+		l := start(t, m, s, setup{}, d)
+		l.list()
+		l.drain()
+		l.store()
+		l.kill()
+		d = &desk{flow: true}
+		l = start(t, m, s, setup{}, d)
+		l.feed.Resumes("1")
+		began := time.Now()
+		if err := l.feed.Snapshot(t.Context(), "R"); err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(began); waited > time.Second {
+			t.Errorf("the snapshot waits %s", waited)
+		}
+		d.wants(t, 0, "started R", "synced a1/1 in R", "completed R")
+	})
+}
+
 func TestANewSinkIsNotToldOfTheEndOfWhatItNeverHad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, s, d := newMemory(), newAPIServer(), &desk{flow: true}

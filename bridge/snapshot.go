@@ -185,7 +185,7 @@ type pace struct {
 
 const (
 	paceAfter = time.Millisecond // of work
-	paceRest  = 4                // times that is the pause
+	paceRest  = 2                // times that is the pause
 )
 
 func (p *pace) begin() { p.began = time.Now() }

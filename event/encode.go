@@ -92,15 +92,22 @@ func escapedLen(s string) int {
 
 func (d *Delta) appendData(buf []byte) []byte {
 	if !d.Resource.Change {
-		return d.Object.AppendJSON(buf)
+		return d.appendObject(buf)
 	}
 	buf = append(buf, `{"object":`...)
-	buf = d.Object.AppendJSON(buf)
+	buf = d.appendObject(buf)
 	if d.Old != nil {
 		buf = append(buf, `,"oldObject":`...)
 		buf = d.Old.AppendJSON(buf)
 	}
 	return append(buf, '}')
+}
+
+func (d *Delta) appendObject(buf []byte) []byte {
+	if d.Plain != nil {
+		return append(buf, d.Plain...)
+	}
+	return d.Object.AppendJSON(buf)
 }
 
 // appendHead appends a structured event up to its last attribute, the brace open.

@@ -96,6 +96,9 @@ type Delta struct {
 	// Object is the new state; for Deleted the last known one, with the deletion's
 	// resourceVersion where the deletion was seen and its own where it was inferred.
 	Object *Object
+	// Plain is the object's JSON where it is at hand, as long as the delta is being
+	// handed over; nil: it has to be unpacked.
+	Plain []byte
 	// Old is the state before: set for Updated, and for Deleted where the index had
 	// one. Nil where it is not known.
 	Old *Object

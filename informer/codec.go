@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +31,9 @@ type codec struct {
 type observer struct {
 	status     func(*metav1.Status) // an error that the server sent, in a body or in a stream
 	unreadable func(error)          // a document that could not be decoded
+	// initial says that the initial events of a watch list are coming, which client-go
+	// gathers. The codec ends it. Nil: all are.
+	initial *atomic.Bool
 }
 
 func newCodec(t target, rules *scan.Rules, p *packer, o observer) (runtime.NegotiatedSerializer, error) {
@@ -131,6 +135,15 @@ func withScanned(do func(buf []byte) []byte) {
 	}
 }
 
+// release gives back the buffer of an object that has been handed over.
+func (o *object) release() {
+	if o.plain != nil {
+		buf := o.plain
+		o.plain = nil
+		scanned.Put(&buf)
+	}
+}
+
 // newObject returns an object without its body.
 func (c *codec) newObject(meta *scan.Meta) *object {
 	return &object{
@@ -181,8 +194,14 @@ func (frames frameSerializer) Decode(data []byte, _ *schema.GroupVersionKind, in
 		var meta scan.Meta
 		var err error
 		if got.Type, buf, err = c.rules.WatchEvent(buf, data, &meta); err == nil && c.expects(got.Type, &meta) {
-			if o = c.newObject(&meta); got.Type != scan.Bookmark {
-				o.Object.Body, o.Object.Dictionary = c.packer.pack(buf)
+			o = c.newObject(&meta)
+			if got.Type == scan.Bookmark {
+				c.endInitial(&meta)
+				return buf
+			}
+			o.Object.Body, o.Object.Dictionary = c.packer.pack(buf)
+			if c.isLive() && len(buf) <= maxScanned {
+				o.plain, buf = buf, nil // its buffer goes back when it has been handed over
 			}
 		}
 		return buf
@@ -198,6 +217,16 @@ func (frames frameSerializer) Decode(data []byte, _ *schema.GroupVersionKind, in
 		return nil, nil, c.errorf(err)
 	}
 	return got, nil, nil
+}
+
+// isLive says that an object of a frame is handed over next, and not gathered with
+// thousands of others.
+func (c *codec) isLive() bool { return c.observer.initial != nil && !c.observer.initial.Load() }
+
+func (c *codec) endInitial(bookmark *scan.Meta) {
+	if bookmark.InitialEventsEnd && c.observer.initial != nil {
+		c.observer.initial.Store(false)
+	}
 }
 
 // expects says that such a frame is one of an object of the resource, or a bookmark.

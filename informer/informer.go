@@ -202,7 +202,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		lists: i.opts.Metrics.lists, errors: i.opts.Metrics.errors.WithLabelValues(i.Name()), log: log,
 	}
 	lw.reason.Store(listStart)
-	codec, err := newCodec(t, rules, &i.packer, observer{status: lw.onStatus, unreadable: lw.onUnreadable})
+	codec, err := newCodec(t, rules, &i.packer, observer{status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial})
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,8 @@ type listWatch struct {
 	// reason is why the next list will be, a string. The Reflector's goroutine, its
 	// pager's and the stream decoder's write it.
 	reason atomic.Value
+	// initial says that the watch's initial events are coming; see observer.
+	initial atomic.Bool
 }
 
 var _ cache.ListerWatcherWithContext = (*listWatch)(nil)
@@ -109,6 +111,7 @@ func (lw *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions)
 		return nil, lw.failed(ctx, "watch", err)
 	}
 	reason := lw.beginList(&o)
+	lw.initial.Store(true)
 	w, err := lw.request(o).Watch(ctx)
 	if err != nil {
 		// The Reflector tries again, or with a list where the server can not do it: the
@@ -133,6 +136,7 @@ var errResume = errors.New("resuming from a stored version")
 // list anew: a server that restarts, or a proxy before it, answers with more than
 // refused connections, and every list of every client is what it needs least then.
 func (lw *listWatch) goOn(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	lw.initial.Store(false)
 	began := time.Now()
 	for pause := firstPause; ; pause = pause.next(pauseLimit) {
 		w, err := lw.watchFrom(ctx, o)

@@ -18,6 +18,9 @@ type object struct {
 	*metav1.ObjectMeta
 	event.Object
 	initialEventsEnd bool
+	// plain is the object's JSON in a buffer of its own, until it has been handed over;
+	// nil: it has to be unpacked.
+	plain []byte
 }
 
 var (

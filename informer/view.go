@@ -136,6 +136,7 @@ func (v *view) live(obj any, deleted bool) error {
 	if !ok {
 		return fmt.Errorf("BUG: the watch of %s delivered a %T", v.resource.Name(), obj)
 	}
+	defer o.release()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.exclude[o.Object.Namespace] {
@@ -143,9 +144,9 @@ func (v *view) live(obj any, deleted bool) error {
 	} else {
 		var err error
 		if deleted {
-			err = v.remove(&o.Object)
+			err = v.remove(&o.Object, o.plain)
 		} else {
-			err = v.set(&o.Object, event.Delta{})
+			err = v.set(&o.Object, event.Delta{Plain: o.plain})
 		}
 		if err != nil {
 			return err
@@ -315,9 +316,9 @@ func (v *view) set(o *event.Object, like event.Delta) error {
 }
 
 // remove handles a deletion that the watch delivered.
-func (v *view) remove(o *event.Object) error {
+func (v *view) remove(o *event.Object, plain []byte) error {
 	old := v.index[indexKey(o)]
-	d := event.Delta{Type: event.Deleted, Object: o, Old: old.Object}
+	d := event.Delta{Type: event.Deleted, Object: o, Plain: plain, Old: old.Object}
 	if old.Object != nil && old.UID != o.UID {
 		d.Old = nil
 	}
