@@ -19,7 +19,7 @@ const MaxDictionary = s2.MaxDictSize
 // takes no room. Many goroutines may use one.
 //
 // It is S2 with samples put before each body. Zstandard with a trained dictionary packs
-// 4 % smaller, and takes eight times as long: see docs/PERFORMANCE.md.
+// 7 % smaller, and takes five times as long: see docs/PERFORMANCE.md.
 type Dictionary struct {
 	id    DictionaryID
 	bytes []byte
