@@ -2,4 +2,4 @@
 
 package informer
 
-const raceAllocs = 0
+const raceEnabled = false

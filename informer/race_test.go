@@ -2,5 +2,4 @@
 
 package informer
 
-// raceAllocs are the allocations that the race detector adds to each event.
-const raceAllocs = 1
+const raceEnabled = true
