@@ -114,23 +114,23 @@ var scanned = sync.Pool{New: func() any { return new([]byte) }}
 // maxScanned is the size of a buffer in bytes up to which it is used again.
 const maxScanned = 256 << 10
 
-func (c *codec) decodeObject(data []byte) (o *object, err error) {
-	withScanned(func(buf []byte) []byte {
-		var meta scan.Meta
-		if buf, err = c.rules.Object(buf, data, &meta); err == nil {
-			o = c.newObject(&meta)
-			o.Object.Body, o.Object.Dictionary = c.packer.pack(buf)
-		}
-		return buf
-	})
-	return o, err
+func (c *codec) decodeObject(data []byte) (*object, error) {
+	buf := scanned.Get().(*[]byte)
+	defer putScanned(buf)
+	var meta scan.Meta
+	kept, err := c.rules.Object((*buf)[:0], data, &meta)
+	if err != nil {
+		return nil, err
+	}
+	*buf = kept
+	o := c.newObject(&meta)
+	o.Object.Body, o.Object.Dictionary = c.packer.pack(kept)
+	return o, nil
 }
 
-// withScanned calls do with an empty buffer for what the scan leaves of an object, which
-// do returns when it may have grown.
-func withScanned(do func(buf []byte) []byte) {
-	buf := scanned.Get().(*[]byte)
-	if *buf = do((*buf)[:0]); cap(*buf) <= maxScanned {
+// putScanned gives a buffer back.
+func putScanned(buf *[]byte) {
+	if cap(*buf) <= maxScanned {
 		scanned.Put(buf)
 	}
 }
@@ -138,10 +138,17 @@ func withScanned(do func(buf []byte) []byte) {
 // release gives back the buffer of an object that has been handed over.
 func (o *object) release() {
 	if o.plain != nil {
-		buf := o.plain
+		putScanned(o.plain)
 		o.plain = nil
-		scanned.Put(&buf)
 	}
+}
+
+// json is the object's JSON where it is at hand, or nil.
+func (o *object) json() []byte {
+	if o.plain == nil {
+		return nil
+	}
+	return *o.plain
 }
 
 // newObject returns an object without its body.
@@ -189,24 +196,7 @@ func (frames frameSerializer) Decode(data []byte, _ *schema.GroupVersionKind, in
 		return nil, nil, fmt.Errorf("BUG: a watch frame decoded into %T", into)
 	}
 	c := frames.codec
-	var o *object
-	withScanned(func(buf []byte) []byte {
-		var meta scan.Meta
-		var err error
-		if got.Type, buf, err = c.rules.WatchEvent(buf, data, &meta); err == nil && c.expects(got.Type, &meta) {
-			o = c.newObject(&meta)
-			if got.Type == scan.Bookmark {
-				c.endInitial(&meta)
-				return buf
-			}
-			o.Object.Body, o.Object.Dictionary = c.packer.pack(buf)
-			if c.isLive() && len(buf) <= maxScanned {
-				o.plain, buf = buf, nil // its buffer goes back when it has been handed over
-			}
-		}
-		return buf
-	})
-	if o != nil {
+	if o := c.decodeFrame(data, &got.Type); o != nil {
 		got.Object.Raw = data[:1]
 		c.handover.put(got.Object.Raw, o)
 		return got, nil, nil
@@ -217,6 +207,33 @@ func (frames frameSerializer) Decode(data []byte, _ *schema.GroupVersionKind, in
 		return nil, nil, c.errorf(err)
 	}
 	return got, nil, nil
+}
+
+// decodeFrame decodes a frame in one pass, and returns nil where it is not of an object
+// of the resource, nor a bookmark.
+func (c *codec) decodeFrame(frame []byte, frameType *string) *object {
+	buf := scanned.Get().(*[]byte)
+	var meta scan.Meta
+	var kept []byte
+	var err error
+	if *frameType, kept, err = c.rules.WatchEvent((*buf)[:0], frame, &meta); err != nil || !c.expects(*frameType, &meta) {
+		putScanned(buf)
+		return nil
+	}
+	*buf = kept
+	o := c.newObject(&meta)
+	if *frameType == scan.Bookmark {
+		c.endInitial(&meta)
+		putScanned(buf)
+		return o
+	}
+	o.Object.Body, o.Object.Dictionary = c.packer.pack(kept)
+	if c.isLive() {
+		o.plain = buf // it goes back when the object has been handed over
+	} else {
+		putScanned(buf)
+	}
+	return o
 }
 
 // isLive says that an object of a frame is handed over next, and not gathered with

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -130,7 +131,7 @@ func decodeStream(tb testing.TB, stream []byte) (decode func() (*object, error))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	negotiated, err := newCodec(t, rules, &packer{}, observer{})
+	negotiated, err := newCodec(t, rules, &packer{}, observer{initial: &atomic.Bool{}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -145,6 +146,7 @@ func decodeStream(tb testing.TB, stream []byte) (decode func() (*object, error))
 		if err != nil {
 			return nil, err
 		}
+		o.(*object).release() // it has been handed over
 		return o.(*object), nil
 	}
 }

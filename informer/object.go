@@ -20,7 +20,7 @@ type object struct {
 	initialEventsEnd bool
 	// plain is the object's JSON in a buffer of its own, until it has been handed over;
 	// nil: it has to be unpacked.
-	plain []byte
+	plain *[]byte
 }
 
 var (

@@ -144,9 +144,9 @@ func (v *view) live(obj any, deleted bool) error {
 	} else {
 		var err error
 		if deleted {
-			err = v.remove(&o.Object, o.plain)
+			err = v.remove(&o.Object, o.json())
 		} else {
-			err = v.set(&o.Object, event.Delta{Plain: o.plain})
+			err = v.set(&o.Object, event.Delta{Plain: o.json()})
 		}
 		if err != nil {
 			return err
