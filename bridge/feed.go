@@ -17,6 +17,7 @@ type Feed struct {
 	ports   []*Port
 	journal *journal // nil: there is no state
 	number  uint64   // of the last delta
+	settled uint64   // of the last one that all ports were done with when they were asked; the keeper's
 	index   Index
 	walking sync.Mutex // one snapshot at a time
 }

@@ -23,14 +23,13 @@ type journal struct {
 // journalStep is a change of the index, or of the position's label, by number.
 type journalStep struct {
 	number uint64
-	key    string
-	object *event.Object // nil: it is gone
 	label  bool
-	text   string // the label
+	text   string        // the label, or the object's key
+	object *event.Object // nil: it is gone
 }
 
 func (j *journal) note(number uint64, d *event.Delta) {
-	s := journalStep{number: number, key: state.Key(d.Object.Namespace, d.Object.Name), object: d.Object}
+	s := journalStep{number: number, text: d.Object.Key(), object: d.Object}
 	if d.Type == event.Deleted {
 		s.object = nil
 	}
@@ -42,7 +41,7 @@ func (j *journal) note(number uint64, d *event.Delta) {
 func (j *journal) restate(number uint64, o *event.Object) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.pending = append(j.pending, journalStep{number: number, key: state.Key(o.Namespace, o.Name), object: o})
+	j.pending = append(j.pending, journalStep{number: number, text: o.Key(), object: o})
 }
 
 // label puts a label on the position after the delta of that number. A label that
@@ -64,6 +63,13 @@ func (j *journal) listed(number uint64) {
 	if !j.info.Listed && !j.ended {
 		j.ended, j.from = true, number
 	}
+}
+
+// listing says that a list is being handed over, as far as was collected.
+func (j *journal) listing() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.info.Position == ""
 }
 
 func (j *journal) length() int {
@@ -91,7 +97,7 @@ func (j *journal) collect(settled uint64, change *state.ViewChange, limit int) (
 				j.info.Position, j.dirty = s.text, true
 			}
 		default:
-			change.Objects[s.key] = s.object
+			change.Objects[s.text] = s.object
 			j.dirty = true
 		}
 	}
@@ -146,7 +152,11 @@ func (p *Port) collect(change *state.LaneChange, stored *state.LaneInfo) (settle
 		change.Behind[state.Key(key.Namespace, key.Name)] = p.record(key)
 		changed = true
 	}
-	p.records = map[event.Key]struct{}{} // a map that was large stays so
+	if len(p.records) > maxShared {
+		p.records = map[event.Key]struct{}{} // a map that was large stays so
+	} else {
+		clear(p.records)
+	}
 	change.Info.Snapshot = p.snapshot.stored()
 	if p.snapshot == nil {
 		change.Info.Snapshot = p.again

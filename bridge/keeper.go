@@ -39,6 +39,9 @@ const (
 	gatherEvery  = 100 * time.Millisecond
 	storeEvery   = time.Second
 	storeObjects = 10_000 // of a watch in a batch, which takes ten times their size to write
+	// Of a list, whose objects come in order: they share pages, so that large batches save
+	// nothing.
+	storeListed = 2_000
 )
 
 type keeperMetrics struct {
@@ -99,8 +102,9 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	objects := map[string]*event.Object{}
 	var err error
 	known.ViewInfo, err = k.store.LoadView(id, func(o *event.Object) error {
+		o = index.Keep(o)
 		known.Objects = append(known.Objects, o)
-		objects[state.Key(o.Namespace, o.Name)] = o
+		objects[o.Key()] = o
 		return nil
 	})
 	if err != nil {
@@ -112,9 +116,10 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	}
 	if rescan != nil {
 		for i, o := range known.Objects {
+			o.Aside.Release()
 			o = rescan(o)
-			known.Objects[i], objects[state.Key(o.Namespace, o.Name)] = o, o
-			f.journal.restate(0, o)
+			f.journal.restate(0, o) // which Stored puts aside
+			known.Objects[i], objects[o.Key()] = o, o
 		}
 	}
 	if known.Cluster != k.cluster || known.Version != version {
@@ -194,7 +199,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ticker.C:
-			if g := k.gather(); time.Since(last) < storeEvery && g.objects < storeObjects && !g.awaited {
+			if g := k.gather(); time.Since(last) < storeEvery && !g.more && !g.awaited {
 				continue
 			}
 			last = time.Now()
@@ -209,7 +214,6 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 // gathered says what is in the batch.
 type gathered struct {
-	objects int
 	awaited bool // a snapshot waits for it
 	more    bool // what would make it too large is left for the next one
 }
@@ -218,22 +222,21 @@ type gathered struct {
 func (k *Keeper) gather() gathered {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.gatherLocked()
+	return k.gatherLocked(false)
 }
 
-func (k *Keeper) gatherLocked() gathered {
+// gatherLocked is gather with the lock held. With rest it adds only what the one before
+// left for the next batch.
+func (k *Keeper) gatherLocked(rest bool) gathered {
 	if k.batch == nil {
 		k.batch = &state.Batch{Views: map[state.ViewID]*state.ViewChange{}, Lanes: map[state.LaneID]*state.LaneChange{}}
 	}
 	var g gathered
 	for _, f := range k.feeds {
-		k.collect(f, &g)
-	}
-	for _, v := range k.batch.Views {
-		g.objects += len(v.Objects)
+		k.collect(f, &g, rest)
 	}
 	for _, l := range k.batch.Lanes {
-		g.objects += len(l.Behind)
+		g.more = g.more || len(l.Behind) >= storeObjects
 	}
 	return g
 }
@@ -243,8 +246,8 @@ func (k *Keeper) gatherLocked() gathered {
 func (k *Keeper) Store() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for {
-		g := k.gatherLocked()
+	for rest := false; ; rest = true {
+		g := k.gatherLocked(rest)
 		if err := k.commit(); err != nil || !g.more {
 			return err
 		}
@@ -271,8 +274,11 @@ func (k *Keeper) commit() error {
 		k.log.Info("the state is stored again")
 	}
 	k.stored()
-	for _, v := range k.batch.Views {
-		k.metrics.objects.Add(float64(len(v.Objects)))
+	for _, f := range k.feeds {
+		if v := k.batch.Views[f.id]; v != nil {
+			k.metrics.objects.Add(float64(len(v.Objects)))
+			f.index.Stored(v.Objects)
+		}
 	}
 	k.metrics.commits.Inc()
 	k.batch = nil
@@ -283,7 +289,30 @@ func (k *Keeper) commit() error {
 // far they are, each with what its sink is behind on at that moment; then the journal
 // gives out as much as all of them are done with. So the index never passes a delta
 // that is neither delivered nor recorded.
-func (k *Keeper) collect(f *Feed, g *gathered) {
+func (k *Keeper) collect(f *Feed, g *gathered, rest bool) {
+	if !rest {
+		k.collectPorts(f, g)
+	}
+	change := k.batch.Views[f.id]
+	if change == nil {
+		change = &state.ViewChange{Objects: map[string]*event.Object{}}
+	}
+	limit := storeObjects
+	if f.journal.listing() {
+		limit = storeListed
+	}
+	if k.err.Load() != nil {
+		limit = math.MaxInt // what can not be stored is held as the last state of each object
+	}
+	changed, more := f.journal.collect(f.settled, change, limit)
+	if changed {
+		k.batch.Views[f.id] = change
+	}
+	g.more = g.more || more
+}
+
+// collectPorts asks the ports.
+func (k *Keeper) collectPorts(f *Feed, g *gathered) {
 	settled := ^uint64(0)
 	for _, p := range f.ports {
 		id := state.LaneID{Sink: p.lane.Name(), View: f.id}
@@ -301,19 +330,7 @@ func (k *Keeper) collect(f *Feed, g *gathered) {
 		}
 		k.batch.Lanes[id] = change
 	}
-	change := k.batch.Views[f.id]
-	if change == nil {
-		change = &state.ViewChange{Objects: map[string]*event.Object{}}
-	}
-	limit := storeObjects
-	if k.err.Load() != nil {
-		limit = math.MaxInt // what can not be stored is held as the last state of each object
-	}
-	changed, more := f.journal.collect(settled, change, limit)
-	if changed {
-		k.batch.Views[f.id] = change
-	}
-	g.more = g.more || more
+	f.settled = settled
 }
 
 // stored tells the ports that the state has what was gathered of them.

@@ -81,7 +81,10 @@ func (p *Port) encode(d *event.Delta) message {
 	var m message
 	format := p.lane.opts.Format
 	m.buf = getBuffer(d.EncodedSize(format))
-	d.Encode(&m.event, format, *m.buf)
+	if err := d.Encode(&m.event, format, *m.buf); err != nil {
+		p.metrics.truncated.Inc()
+		p.lane.log.Error("an object's body can not be read: its event goes out without it", "id", m.event.ID, "err", err)
+	}
 	*m.buf = m.event.Value[:0] // the encoder may have grown it
 	m.size = int64(cap(m.event.Value)) + entryOverhead
 	return m
@@ -93,6 +96,9 @@ func (p *Port) encode(d *event.Delta) message {
 func (p *Port) delta(ctx context.Context, d *event.Delta, number uint64) error {
 	l := p.lane
 	l.mu.Lock()
+	if d.Snapshot != "" {
+		p.awaitOwed(ctx)
+	}
 	if p.settled(d, number) {
 		p.took(number)
 		l.mu.Unlock()

@@ -22,6 +22,8 @@ type snapshot struct {
 	listed              bool   // nothing more will be owed
 	version             string // of the list that it is from
 	done                chan struct{}
+	patience            time.Duration // for which its list may still wait
+	waits               bool          // its list waits
 }
 
 // Index is what a handler can ask of the watch it takes deltas from.
@@ -30,6 +32,12 @@ type Index interface {
 	Keys() []string
 	// With calls do with the object of that key, or nil, while no delta is made.
 	With(key string, do func(*event.Object))
+	// Keep returns an object that the state has as the index will keep it: its body may
+	// be put aside.
+	Keep(o *event.Object) *event.Object
+	// Stored says that the state has these objects, by key, nil where one is gone. The
+	// map is the index's from here on. It does not block.
+	Stored(objects map[string]*event.Object)
 }
 
 // beginSnapshot begins a snapshot. The marker of a first one goes out when the state has
@@ -37,7 +45,7 @@ type Index interface {
 // knows and drops, and a consumer that sweeps at its end would drop what is there. The
 // lane's lock is held.
 func (p *Port) beginSnapshot(id string, first bool, sent int) *snapshot {
-	p.snapshot = &snapshot{id: id, first: first, sent: sent, done: make(chan struct{})}
+	p.snapshot = &snapshot{id: id, first: first, sent: sent, done: make(chan struct{}), patience: listPatience}
 	p.again = nil
 	if !first || p.records == nil {
 		p.announce()
@@ -112,8 +120,45 @@ func (p *Port) snapshotEvent(e *entry, acknowledged bool) {
 	p.completeSnapshot()
 }
 
+// A list waits while so many of its objects are owed, each of which takes ten times as
+// much memory as in the index: for listStall while the sink takes none of them, and for
+// listPatience in all, since other sinks wait with it. Then all the rest is owed.
+const (
+	maxOwed      = 4_000
+	listStall    = 5 * time.Second
+	listPatience = 30 * time.Second
+)
+
+// awaitOwed waits until less is owed to the first snapshot, if the sink is quick enough.
+// The lane's lock is held, but not while it waits.
+func (p *Port) awaitOwed(ctx context.Context) {
+	l, s := p.lane, p.snapshot
+	if s == nil || !s.first || s.open < maxOwed || s.patience <= 0 || l.folding {
+		return
+	}
+	wake := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.room.Broadcast()
+	}
+	defer context.AfterFunc(ctx, wake)()
+	began, limit := time.Now(), min(listStall, s.patience)
+	defer time.AfterFunc(limit, wake).Stop()
+	s.waits = true
+	for s.open > maxOwed/2 && p.snapshot == s && !l.folding && ctx.Err() == nil && time.Since(began) < limit {
+		l.room.Wait()
+	}
+	s.waits = false
+	if s.patience -= time.Since(began); s.open > maxOwed/2 {
+		s.patience = 0
+	}
+}
+
 // completeSnapshot sends the closing marker when everything before it has arrived.
 func (p *Port) completeSnapshot() {
+	if s := p.snapshot; s != nil && s.waits && s.open <= maxOwed/2 {
+		p.lane.room.Broadcast()
+	}
 	if s := p.snapshot; s != nil && s.began && s.listed && s.open == 0 {
 		s.open = -1 // once
 		p.marker(event.SnapshotCompleted)

@@ -170,6 +170,9 @@ func (w *watching) With(key string, do func(*event.Object)) {
 	do(w.index[key])
 }
 
+func (*watching) Keep(o *event.Object) *event.Object { return o }
+func (*watching) Stored(map[string]*event.Object)    {}
+
 func thing(name, uid string, version int) *event.Object {
 	v := strconv.Itoa(version)
 	return &event.Object{

@@ -3,7 +3,6 @@ package event
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"sync"
 
 	"github.com/klauspost/compress/s2"
@@ -51,68 +50,20 @@ var packBuffers = sync.Pool{New: func() any { return new([]byte) }}
 func (d *Dictionary) Pack(body []byte) []byte {
 	buf := packBuffers.Get().(*[]byte)
 	defer packBuffers.Put(buf)
-	if n := s2.MaxEncodedLen(len(body)); cap(*buf) < n {
-		*buf = make([]byte, n)
-	}
-	packed := d.codec.Encode((*buf)[:cap(*buf)], body)
-	if len(packed) >= len(body) {
+	packed, ok := d.PackInto(*buf, body)
+	*buf = packed
+	if !ok {
 		return nil
 	}
 	return append(make([]byte, 0, len(packed)), packed...)
 }
 
-var errPacked = errors.New("a body was not packed with that dictionary")
-
-// Size is the length of the object's JSON, in bytes.
-func (o *Object) Size() int {
-	if o.Dictionary == nil {
-		return len(o.Body)
+// PackInto packs the body into buf, which it may let grow, and returns false where that
+// would not be smaller. What is in buf does not count.
+func (d *Dictionary) PackInto(buf, body []byte) (packed []byte, smaller bool) {
+	if n := s2.MaxEncodedLen(len(body)); cap(buf) < n {
+		buf = make([]byte, n)
 	}
-	n, err := s2.DecodedLen(o.Body)
-	if err != nil {
-		return 0 // Unpack says so
-	}
-	return n
-}
-
-// Unpack appends the object's JSON to dst. An error says that Body is not what Pack
-// returned.
-func (o *Object) Unpack(dst []byte) ([]byte, error) {
-	if o.Dictionary == nil {
-		return append(dst, o.Body...), nil
-	}
-	n, err := s2.DecodedLen(o.Body)
-	if err != nil {
-		return dst, errors.Join(errPacked, err)
-	}
-	at := len(dst)
-	if cap(dst)-at < n {
-		dst = append(make([]byte, 0, at+n), dst...)
-	}
-	room := dst[at : at+n]
-	unpacked, err := o.Dictionary.codec.Decode(room, o.Body)
-	if err != nil {
-		return dst, errors.Join(errPacked, err)
-	}
-	if len(unpacked) != n || n > 0 && &unpacked[0] != &room[0] {
-		return append(dst, unpacked...), nil
-	}
-	return dst[:at+n], nil
-}
-
-// AppendJSON appends the object's JSON to dst.
-func (o *Object) AppendJSON(dst []byte) []byte {
-	dst, err := o.Unpack(dst)
-	if err != nil {
-		panic("BUG: " + err.Error()) // what comes from a disk was unpacked once
-	}
-	return dst
-}
-
-// JSON is the object's JSON, which the caller does not change.
-func (o *Object) JSON() []byte {
-	if o.Dictionary == nil {
-		return o.Body
-	}
-	return o.AppendJSON(nil)
+	packed = d.codec.Encode(buf[:cap(buf)], body)
+	return packed, len(packed) < len(body)
 }

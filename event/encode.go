@@ -1,6 +1,9 @@
 package event
 
-import "unicode/utf8"
+import (
+	"errors"
+	"unicode/utf8"
+)
 
 // Format says how an event becomes a message.
 type Format uint8
@@ -35,20 +38,36 @@ func (e *Event) ContentType() string {
 // Encode makes the delta's event in the given format. The body is appended to buf,
 // which the caller may use again once the event is done with. The object's JSON is
 // unpacked right to where it stands in the message, and never decoded.
-func (d *Delta) Encode(e *Event, format Format, buf []byte) {
+//
+// An error says that a body can not be read; the event then says what is known of the
+// object without it, and is marked as truncated.
+func (d *Delta) Encode(e *Event, format Format, buf []byte) error {
+	*e = Event{Format: format}
+	err := d.encode(e, buf)
+	if err != nil {
+		known := *d
+		known.Object, known.Old = d.Resource.Remains(d.Object.Namespace, d.Object.Name, d.Object.UID, d.Object.ResourceVersion), nil
+		e.Truncated = true
+		err = errors.Join(err, known.encode(e, buf))
+	}
+	return err
+}
+
+func (d *Delta) encode(e *Event, buf []byte) (err error) {
 	o := d.Object
 	*e = Event{
 		Type: d.Type, Resource: d.Resource, Key: d.Key(), ID: d.ID(),
 		UID: o.UID, ResourceVersion: o.ResourceVersion,
-		Snapshot: d.Snapshot, Inferred: d.Inferred, Time: d.Time, Format: format,
+		Snapshot: d.Snapshot, Inferred: d.Inferred, Truncated: e.Truncated, Time: d.Time, Format: e.Format,
 	}
-	if format == Binary {
-		e.Value = d.appendData(buf)
-		return
+	if e.Format == Binary {
+		e.Value, err = d.appendData(buf)
+		return err
 	}
 	buf = e.appendHead(buf)
-	buf = append(buf, `,"data":`...)
-	e.Value = append(d.appendData(buf), '}')
+	buf, err = d.appendData(append(buf, `,"data":`...))
+	e.Value = append(buf, '}')
+	return err
 }
 
 // AppendStructured appends the event as a structured CloudEvents document, whatever
@@ -90,24 +109,22 @@ func escapedLen(s string) int {
 	return n
 }
 
-func (d *Delta) appendData(buf []byte) []byte {
+func (d *Delta) appendData(buf []byte) ([]byte, error) {
 	if !d.Resource.Change {
 		return d.appendObject(buf)
 	}
-	buf = append(buf, `{"object":`...)
-	buf = d.appendObject(buf)
-	if d.Old != nil {
-		buf = append(buf, `,"oldObject":`...)
-		buf = d.Old.AppendJSON(buf)
+	buf, err := d.appendObject(append(buf, `{"object":`...))
+	if err == nil && d.Old != nil {
+		buf, err = d.Old.Unpack(append(buf, `,"oldObject":`...))
 	}
-	return append(buf, '}')
+	return append(buf, '}'), err
 }
 
-func (d *Delta) appendObject(buf []byte) []byte {
+func (d *Delta) appendObject(buf []byte) ([]byte, error) {
 	if d.Plain != nil {
-		return append(buf, d.Plain...)
+		return append(buf, d.Plain...), nil
 	}
-	return d.Object.AppendJSON(buf)
+	return d.Object.Unpack(buf)
 }
 
 // appendHead appends a structured event up to its last attribute, the brace open.

@@ -3,9 +3,7 @@
 // It knows neither Kubernetes clients nor brokers.
 package event
 
-import (
-	"time"
-)
+import "time"
 
 // Type is the kind of an event.
 type Type uint8
@@ -66,26 +64,6 @@ func (t Type) cloudEventsType() string {
 		return snapshotPrefix + t.String()
 	}
 	return objectPrefix + t.String()
-}
-
-// Object is one state of one Kubernetes object. It is never changed once it has
-// been handed on: index, deltas and events share it.
-type Object struct {
-	Namespace       string // empty for a cluster-scoped object
-	Name            string
-	UID             string
-	ResourceVersion string
-	// Body is the whole object after drops and redaction, apiVersion and kind included:
-	// as JSON, or as Dictionary packed it. See AppendJSON.
-	Body       []byte
-	Dictionary *Dictionary // nil: Body is JSON
-}
-
-// Same reports whether two states are the same one: same uid, same
-// resourceVersion. Bytes do not count: a redacted Secret with another value has
-// equal bytes and another version.
-func (o *Object) Same(other *Object) bool {
-	return o.UID == other.UID && o.ResourceVersion == other.ResourceVersion
 }
 
 // Delta is one step from one state of an object to the next, as the informer saw

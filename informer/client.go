@@ -115,7 +115,7 @@ func (c *Client) restClient(gv schema.GroupVersion, codec runtime.NegotiatedSeri
 // for as long as it lives.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	namespaces := target{Version: "v1", Resource: "namespaces", Kind: "Namespace"}
-	codec, err := newCodec(namespaces, nil, &packer{}, observer{})
+	codec, err := newCodec(namespaces, nil, &packer{}, nil, observer{})
 	if err != nil {
 		return "", err
 	}

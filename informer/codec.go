@@ -14,6 +14,7 @@ import (
 
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer/scan"
+	"github.com/kbridge-io/kbridge/internal/spill"
 )
 
 // codec decodes what the server says of one resource: objects and lists as raw
@@ -23,6 +24,7 @@ type codec struct {
 	target   target
 	rules    *scan.Rules
 	packer   *packer
+	aside    *spill.File // where bodies go that are not handed over at once; nil: to the heap
 	observer observer
 	handover handover
 }
@@ -36,14 +38,14 @@ type observer struct {
 	initial *atomic.Bool
 }
 
-func newCodec(t target, rules *scan.Rules, p *packer, o observer) (runtime.NegotiatedSerializer, error) {
+func newCodec(t target, rules *scan.Rules, p *packer, aside *spill.File, o observer) (runtime.NegotiatedSerializer, error) {
 	if rules == nil {
 		var err error
 		if rules, err = scan.New(scan.Options{APIVersion: t.groupVersion().String(), Kind: t.Kind}); err != nil {
 			return nil, err
 		}
 	}
-	c := &codec{target: t, rules: rules, packer: p, observer: o}
+	c := &codec{target: t, rules: rules, packer: p, aside: aside, observer: o}
 	return runtime.NewSimpleNegotiatedSerializer(runtime.SerializerInfo{
 		MediaType:        runtime.ContentTypeJSON,
 		MediaTypeType:    "application",
@@ -124,8 +126,23 @@ func (c *codec) decodeObject(data []byte) (*object, error) {
 	}
 	*buf = kept
 	o := c.newObject(&meta)
-	o.Object.Body, o.Object.Dictionary = c.packer.pack(kept)
+	c.keep(&o.Object, kept, true)
 	return o, nil
+}
+
+// keep gives the object its body, packed: in a file, where it may be long until it is
+// asked for, or in memory.
+func (c *codec) keep(o *event.Object, body []byte, aside bool) {
+	buf := scanned.Get().(*[]byte)
+	defer putScanned(buf)
+	*buf, o.Dictionary = c.packer.pack(*buf, body)
+	if aside && c.aside != nil {
+		var ok bool
+		if o.Aside, ok = c.aside.Put(*buf); ok {
+			return
+		}
+	}
+	o.Body = append(make([]byte, 0, len(*buf)), *buf...)
 }
 
 // putScanned gives a buffer back.
@@ -153,13 +170,13 @@ func (o *object) json() []byte {
 
 // newObject returns an object without its body.
 func (c *codec) newObject(meta *scan.Meta) *object {
-	return &object{
-		ObjectMeta: &noMeta, initialEventsEnd: meta.InitialEventsEnd,
-		Object: event.Object{
-			Namespace: meta.Namespace, Name: meta.Name,
-			UID: meta.UID, ResourceVersion: meta.ResourceVersion,
-		},
+	o := &object{ObjectMeta: &noMeta}
+	if meta.InitialEventsEnd {
+		o.ObjectMeta = &initialEventsEnd
 	}
+	o.Object.Identify(meta.Key, meta.Namespace, meta.Name)
+	o.Object.UID, o.Object.ResourceVersion = meta.UID, meta.ResourceVersion
+	return o
 }
 
 func (c *codec) decodeList(data []byte) (*objectList, error) {
@@ -227,8 +244,9 @@ func (c *codec) decodeFrame(frame []byte, frameType *string) *object {
 		putScanned(buf)
 		return o
 	}
-	o.Object.Body, o.Object.Dictionary = c.packer.pack(kept)
-	if c.isLive() {
+	live := c.isLive()
+	c.keep(&o.Object, kept, !live)
+	if live {
 		o.plain = buf // it goes back when the object has been handed over
 	} else {
 		putScanned(buf)

@@ -131,7 +131,7 @@ func decodeStream(tb testing.TB, stream []byte) (decode func() (*object, error))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	negotiated, err := newCodec(t, rules, &packer{}, observer{initial: &atomic.Bool{}})
+	negotiated, err := newCodec(t, rules, &packer{}, nil, observer{initial: &atomic.Bool{}})
 	if err != nil {
 		tb.Fatal(err)
 	}

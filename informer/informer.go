@@ -19,6 +19,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer/scan"
+	"github.com/kbridge-io/kbridge/internal/spill"
 )
 
 // Options say what an informer watches and who takes what it finds.
@@ -33,8 +34,10 @@ type Options struct {
 	// Delivery ends when nobody takes deltas any more. It outlives Run's context, so
 	// that what was read before a stop is still delivered.
 	Delivery context.Context
-	Metrics  *Metrics
-	Log      *slog.Logger
+	// Aside is where the bodies of the index go; nil: they stay in memory.
+	Aside   *spill.File
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // View is one watch of an informer, as its handler sees it.
@@ -50,6 +53,8 @@ type View struct {
 	Index interface {
 		Keys() []string
 		With(key string, do func(*event.Object))
+		Keep(o *event.Object) *event.Object
+		Stored(objects map[string]*event.Object)
 	}
 }
 
@@ -202,7 +207,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		lists: i.opts.Metrics.lists, errors: i.opts.Metrics.errors.WithLabelValues(i.Name()), log: log,
 	}
 	lw.reason.Store(listStart)
-	codec, err := newCodec(t, rules, &i.packer, observer{status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial})
+	codec, err := newCodec(t, rules, &i.packer, i.opts.Aside, observer{status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial})
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +215,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		return nil, err
 	}
 	v := &view{
-		resource: r, packer: &i.packer,
+		resource: r, packer: &i.packer, aside: i.opts.Aside,
 		index: map[string]indexed{}, exclude: map[string]bool{},
 		delivery: i.opts.Delivery, reading: ctx,
 		counters: newViewCounters(i.opts.Metrics, i.Name()),
@@ -268,14 +273,18 @@ func (i *Informer) remember(v *view, view View) (*Known, error) {
 // not go out as it is.
 func (i *Informer) rescan(r *event.Resource, rules *scan.Rules) func(*event.Object) *event.Object {
 	return func(o *event.Object) *event.Object {
-		body, err := rules.Object(nil, o.JSON(), &scan.Meta{})
+		body, err := o.JSON()
+		if err == nil {
+			body, err = rules.Object(nil, body, &scan.Meta{})
+		}
 		if err != nil {
 			i.opts.Metrics.errors.WithLabelValues(i.Name()).Inc()
 			i.log.Warn("a stored body can not be read: it is left out", "namespace", o.Namespace, "name", o.Name, "err", err)
 			return r.Remains(o.Namespace, o.Name, o.UID, o.ResourceVersion)
 		}
 		restated := *o
-		restated.Body, restated.Dictionary = i.packer.pack(body)
+		restated.Aside = spill.Extent{}
+		restated.Body, restated.Dictionary = i.packer.pack(nil, body)
 		return &restated
 	}
 }

@@ -14,10 +14,10 @@ import (
 // object is an object as client-go sees it: what the Reflector asks of metadata,
 // and the bytes, which it does not look at.
 type object struct {
-	// The getters of what the Reflector never asks for; all objects share one.
+	// The getters of what the Reflector does not ask for, and the annotations: noMeta's,
+	// or those of the bookmark that ends a watch list's first events.
 	*metav1.ObjectMeta
 	event.Object
-	initialEventsEnd bool
 	// plain is the object's JSON in a buffer of its own, until it has been handed over;
 	// nil: it has to be unpacked.
 	plain *[]byte
@@ -28,7 +28,7 @@ var (
 	_ metav1.Object  = (*object)(nil)
 
 	noMeta           metav1.ObjectMeta
-	initialEventsEnd = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	initialEventsEnd = metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}
 )
 
 // GetObjectKind is asked for to tell Tables from objects: it is neither's.
@@ -41,13 +41,6 @@ func (o *object) GetNamespace() string       { return o.Object.Namespace }
 func (o *object) GetName() string            { return o.Object.Name }
 func (o *object) GetUID() types.UID          { return types.UID(o.Object.UID) }
 func (o *object) GetResourceVersion() string { return o.Object.ResourceVersion }
-
-func (o *object) GetAnnotations() map[string]string {
-	if o.initialEventsEnd {
-		return initialEventsEnd
-	}
-	return nil
-}
 
 // String names the object; client-go logs objects, and bodies do not belong into logs.
 func (o *object) String() string {

@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/kbridge-io/kbridge/event"
@@ -34,20 +33,20 @@ const (
 )
 
 // pack returns the body in the form in which it is kept: packed with the dictionary, or
-// a copy where that is nil.
-func (p *packer) pack(body []byte) ([]byte, *event.Dictionary) {
+// as it is where that is nil. It is in buf, which it lets grow where it is too small.
+func (p *packer) pack(buf, body []byte) ([]byte, *event.Dictionary) {
 	p.mu.Lock()
 	d := p.dictionary
 	p.mu.Unlock()
-	var packed []byte
+	smaller := false
 	if d != nil {
-		packed = d.Pack(body)
+		buf, smaller = d.PackInto(buf, body)
 	}
-	if packed == nil {
-		packed, d = slices.Clone(body), nil
+	if !smaller {
+		buf, d = append(buf[:0], body...), nil
 	}
-	p.learn(body, len(packed))
-	return packed, d
+	p.learn(body, len(buf))
+	return buf, d
 }
 
 // adopt makes a dictionary of an earlier run the one in use.

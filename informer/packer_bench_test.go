@@ -83,14 +83,17 @@ func BenchmarkUnpacking(b *testing.B) {
 	var packed []*event.Object
 	for _, pod := range pods {
 		o := &event.Object{}
-		if o.Body, o.Dictionary = p.pack(pod); o.Dictionary != nil {
+		if o.Body, o.Dictionary = p.pack(nil, pod); o.Dictionary != nil {
 			packed = append(packed, o)
 		}
 	}
 	var buf []byte
 	i := 0
 	for b.Loop() {
-		buf = packed[i%len(packed)].AppendJSON(buf[:0])
+		var err error
+		if buf, err = packed[i%len(packed)].Unpack(buf[:0]); err != nil {
+			b.Fatal(err)
+		}
 		i++
 	}
 }

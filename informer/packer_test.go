@@ -22,10 +22,10 @@ func packAll(t *testing.T, p *packer, n int, body func() []byte) (size int) {
 	for range n {
 		plain := body()
 		o := &event.Object{}
-		o.Body, o.Dictionary = p.pack(plain)
+		o.Body, o.Dictionary = p.pack(nil, plain)
 		size += len(o.Body)
-		if !bytes.Equal(o.JSON(), plain) {
-			t.Fatalf("%s was packed, and is %s", plain, o.JSON())
+		if got, err := o.JSON(); err != nil || !bytes.Equal(got, plain) {
+			t.Fatalf("%s was packed, and is %s, error %v", plain, got, err)
 		}
 	}
 	return size
@@ -66,7 +66,7 @@ func TestADictionaryOfAnEarlierRunIsUsedOn(t *testing.T) {
 	packAll(t, earlier, minSamples, body)
 	p := &packer{}
 	p.adopt(earlier.dictionary)
-	if _, d := p.pack(body()); d != earlier.dictionary {
+	if _, d := p.pack(nil, body()); d != earlier.dictionary {
 		t.Errorf("the first body is packed with %v", d)
 	}
 }

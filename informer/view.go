@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/internal/spill"
 )
 
 // Handler takes what one view learns, from one goroutine, in order.
@@ -66,8 +69,10 @@ type view struct {
 	handler  Handler
 	exclude  map[string]bool // namespaces left out
 	packer   *packer
+	aside    *spill.File // where bodies go that are not needed soon; nil: they stay in memory
+	tidy     tidy
 	mu       turn
-	index    map[string]indexed // by state.Key's form
+	index    map[string]indexed // by event.Object's key
 	// resume is the version at which the index was stored by an earlier run, until the
 	// Reflector has begun with it: the first list is the index itself. Empty: the
 	// server is asked.
@@ -193,15 +198,21 @@ func (v *view) begin(resumed bool) {
 
 // compare makes deltas of what differs between the list and the index.
 func (v *view) compare(list []any, like event.Delta) error {
+	for i, obj := range list {
+		if _, ok := obj.(*object); !ok {
+			return fmt.Errorf("BUG: item %d of the list of %s is a %T", i, v.resource.Name(), obj)
+		}
+	}
+	// Neighbours share pages of the state: what is stored together is to be together.
+	// client-go gathers a watch list in a map.
+	slices.SortFunc(list, func(a, b any) int { return strings.Compare(a.(*object).Key(), b.(*object).Key()) })
 	for _, obj := range list {
 		if err := v.reading.Err(); err != nil {
 			return err // stopping; the rest is for the next start
 		}
-		o, ok := obj.(*object)
-		if !ok {
-			return fmt.Errorf("BUG: the list of %s has a %T", v.resource.Name(), obj)
-		}
+		o := obj.(*object)
 		if v.exclude[o.Object.Namespace] {
+			o.Object.Aside.Release()
 			v.counters.excluded.Inc()
 			continue
 		}
@@ -256,8 +267,7 @@ func (v *view) load(known *Known) {
 		if o.Dictionary != nil {
 			v.packer.adopt(o.Dictionary)
 		}
-		v.index[indexKey(o)] = indexed{o, v.round}
-		v.counters.resize(len(v.index), len(o.Body))
+		v.put(o.Key(), indexed{o, v.round})
 	}
 	v.listed.Store(known.Listed)
 	v.snapshot = known.Snapshot
@@ -277,9 +287,20 @@ func (v *view) Bookmark(resourceVersion string) error {
 // Resync does nothing: the Reflector's own resync has no context and stalls relists.
 func (v *view) Resync() error { return nil }
 
+// put makes an object the one of its key in the index.
+func (v *view) put(key string, o indexed) {
+	kept := o.Kept()
+	if old := v.index[key].Object; old != nil {
+		kept -= old.Kept()
+		old.Aside.Release()
+	}
+	v.index[key] = o
+	v.counters.resize(len(v.index), kept)
+}
+
 // set makes o the state of its object. like says how kbridge learnt of it.
 func (v *view) set(o *event.Object, like event.Delta) error {
-	key := indexKey(o)
+	key := o.Key()
 	old, known := v.index[key]
 	if known && old.UID != o.UID {
 		// Deleted and made anew under the same name, unseen.
@@ -292,20 +313,17 @@ func (v *view) set(o *event.Object, like event.Delta) error {
 		// Another body for the same state: under other rules, of another API version, or
 		// with other defaults. Lists and watches order the members differently, so equal
 		// lengths are looked into only where there is a reason.
-		if old.Size() != o.Size() || v.foreign && !bytes.Equal(old.JSON(), o.JSON()) {
+		if old.Size() != o.Size() || v.foreign && !sameJSON(old.Object, o) {
 			v.handler.Restated(o)
 		}
-		v.counters.resize(len(v.index), len(o.Body)-len(old.Body))
-		v.index[key] = indexed{o, v.round}
+		v.put(key, indexed{o, v.round})
 		v.counters.unchanged.Inc()
 		return nil
 	}
-	v.index[key] = indexed{o, v.round}
-	v.counters.resize(len(v.index), len(o.Body))
+	v.put(key, indexed{o, v.round})
 	d := like
 	d.Type, d.Object = event.Added, o
 	if known {
-		v.counters.resize(len(v.index), -len(old.Body))
 		d.Type, d.Old = event.Updated, old.Object
 		if d.Snapshot != "" {
 			// An earlier run announced it before its first list was cut short.
@@ -315,9 +333,19 @@ func (v *view) set(o *event.Object, like event.Delta) error {
 	return v.deliver(&d)
 }
 
+// sameJSON says that two bodies are the same; one that can not be read is not.
+func sameJSON(a, b *event.Object) bool {
+	one, err := a.JSON()
+	if err != nil {
+		return false
+	}
+	other, err := b.JSON()
+	return err == nil && bytes.Equal(one, other)
+}
+
 // remove handles a deletion that the watch delivered.
 func (v *view) remove(o *event.Object, plain []byte) error {
-	old := v.index[indexKey(o)]
+	old := v.index[o.Key()]
 	d := event.Delta{Type: event.Deleted, Object: o, Plain: plain, Old: old.Object}
 	if old.Object != nil && old.UID != o.UID {
 		d.Old = nil
@@ -336,8 +364,9 @@ func (v *view) missed(o *event.Object) error {
 }
 
 func (v *view) forget(o *event.Object) {
-	delete(v.index, indexKey(o))
-	v.counters.resize(len(v.index), -len(o.Body))
+	delete(v.index, o.Key())
+	o.Aside.Release()
+	v.counters.resize(len(v.index), -o.Kept())
 }
 
 func (v *view) deliver(d *event.Delta) error {
@@ -353,13 +382,6 @@ func (v *view) deliver(d *event.Delta) error {
 func (v *view) release() {
 	v.counters.objects.Sub(float64(v.counters.count))
 	v.counters.bytes.Sub(float64(v.counters.size))
-}
-
-func indexKey(o *event.Object) string {
-	if o.Namespace == "" {
-		return o.Name
-	}
-	return o.Namespace + "/" + o.Name
 }
 
 // resize follows the index's size in the gauges: objects is its length, delta the

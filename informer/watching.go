@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,9 @@ const healthy = time.Minute
 // anew, and the comparison with the index finds what was missed.
 func (w *watching) run(ctx context.Context) {
 	defer w.view.release()
+	var tidying sync.WaitGroup
+	defer tidying.Wait()
+	tidying.Go(func() { w.view.keepTidy(ctx) })
 	complaint := repeated{log: w.log}
 	pause := firstPause
 	for ctx.Err() == nil {

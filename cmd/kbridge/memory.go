@@ -14,6 +14,10 @@ import (
 // the heap, has few pointers, so that a collection is cheap; see docs/PERFORMANCE.md.
 const gcPercent = 40
 
+// listPercent is GOGC until the first lists are with the sinks and stored: what they take
+// beside the index is not to be doubled by garbage.
+const listPercent = 10
+
 // boundMemory lets the heap grow to nine tenths of the container's memory limit at most,
 // and garbage to less than Go's default.
 func boundMemory(log *slog.Logger) {
@@ -23,7 +27,7 @@ func boundMemory(log *slog.Logger) {
 		log.Debug("the heap is bounded", "bytes", limit)
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		debug.SetGCPercent(listPercent)
 	}
 }
 
@@ -37,6 +41,9 @@ func releaseMemory(ctx context.Context, settled func() bool) {
 			return
 		case <-ticker.C:
 			if settled() {
+				if os.Getenv("GOGC") == "" {
+					debug.SetGCPercent(gcPercent)
+				}
 				debug.FreeOSMemory()
 				return
 			}

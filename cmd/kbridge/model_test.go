@@ -24,6 +24,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/informer"
 	"github.com/kbridge-io/kbridge/internal/scriptedapi"
+	"github.com/kbridge-io/kbridge/internal/spill"
 	"github.com/kbridge-io/kbridge/sinks"
 	"github.com/kbridge-io/kbridge/state"
 )
@@ -341,6 +342,9 @@ func (w *world) start() {
 			out := &scriptedSink{b: w.brokers[s.Name], p: p}
 			p.sinks = append(p.sinks, out)
 			return out, nil
+		},
+		aside: func(config.State) (*spill.File, error) {
+			return spill.Open(w.t.TempDir(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		},
 		deadLetters: func(s config.Sink) (sinks.DeadLetters, error) {
 			w.mu.Lock()

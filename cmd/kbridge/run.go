@@ -21,6 +21,7 @@ import (
 	"github.com/kbridge-io/kbridge/informer"
 	"github.com/kbridge-io/kbridge/internal/embedded"
 	"github.com/kbridge-io/kbridge/internal/monitor"
+	"github.com/kbridge-io/kbridge/internal/spill"
 	"github.com/kbridge-io/kbridge/state"
 )
 
@@ -128,7 +129,7 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerBuild(reg)
-	d := newDaemon(adaptersOf(o.dataDir, out, log), o.grace, reg, log)
+	d := newDaemon(adaptersOf(o.dataDir, out, reg, log), o.grace, reg, log)
 
 	if cfg.Server.Address != "" {
 		server, err := monitor.Start(cfg.Server.Address, reg, d.problems, log)
@@ -174,11 +175,16 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 	defer stopReading(nil)
 
 	var store state.Store
+	var aside *spill.File
 	if cfg.State != nil {
 		if store, err = d.outside.state(*cfg.State); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, store.Close()) }()
+		if aside, err = d.outside.aside(*cfg.State); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, aside.Close()) }()
 	}
 	var lanes, watches sync.WaitGroup
 	defer func() {
@@ -238,7 +244,7 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 	}
 	d.log.Info("watching", "server", client.Host(), "cluster", cluster, "resources", len(cfg.Resources), "sinks", len(entries))
 	for _, r := range cfg.Resources {
-		i, err := newInformer(client, cluster, r, d.outputs, d.keeper, publishing, d.informerMetrics, d.log)
+		i, err := newInformer(client, cluster, r, d.outputs, d.keeper, aside, publishing, d.informerMetrics, d.log)
 		if err != nil {
 			return err
 		}

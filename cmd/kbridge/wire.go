@@ -19,6 +19,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer"
+	"github.com/kbridge-io/kbridge/internal/spill"
 	"github.com/kbridge-io/kbridge/sinks"
 	"github.com/kbridge-io/kbridge/sinks/kafka"
 	"github.com/kbridge-io/kbridge/sinks/nats"
@@ -42,14 +43,16 @@ type adapters struct {
 	sink        func(context.Context, config.Sink) (sink, error)
 	deadLetters func(config.Sink) (sinks.DeadLetters, error)
 	state       func(config.State) (state.Store, error)
+	aside       func(config.State) (*spill.File, error) // once the state is open
 }
 
 // adaptersOf are those of a process that keeps its files in dataDir and prints to out.
-func adaptersOf(dataDir string, out io.Writer, log *slog.Logger) adapters {
+func adaptersOf(dataDir string, out io.Writer, reg prometheus.Registerer, log *slog.Logger) adapters {
 	return adapters{
 		sink:        func(ctx context.Context, cfg config.Sink) (sink, error) { return openSink(ctx, cfg, out, log) },
 		deadLetters: func(cfg config.Sink) (sinks.DeadLetters, error) { return openDeadLetters(cfg, dataDir) },
 		state:       func(cfg config.State) (state.Store, error) { return file.Open(cfg.File.Dir) },
+		aside:       func(cfg config.State) (*spill.File, error) { return spill.Open(cfg.File.Dir, reg, log) },
 	}
 }
 
@@ -153,7 +156,7 @@ func (o *output) problems() []error {
 
 // newInformer makes the informer of one entry of the configuration, with a port in
 // the lane of each of its sinks.
-func newInformer(client *informer.Client, cluster string, r config.Resource, outputs []*output, keeper *bridge.Keeper, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
+func newInformer(client *informer.Client, cluster string, r config.Resource, outputs []*output, keeper *bridge.Keeper, aside *spill.File, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
 	var types []event.Type
 	for _, name := range r.Types {
 		t, ok := event.ParseType(string(name))
@@ -183,7 +186,7 @@ func newInformer(client *informer.Client, cluster string, r config.Resource, out
 				Snapshot: known.Snapshot, Again: known.Again,
 			}, nil
 		},
-		Delivery: delivery, Metrics: metrics, Log: log,
+		Delivery: delivery, Aside: aside, Metrics: metrics, Log: log,
 	})
 }
 

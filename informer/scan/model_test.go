@@ -214,6 +214,9 @@ func modelMeta(object map[string]any, o Options) (m Meta) {
 	}
 	metadata, _ := object["metadata"].(map[string]any)
 	m.Namespace, m.Name = text(metadata, "namespace"), text(metadata, "name")
+	if m.Key = m.Name; m.Namespace != "" {
+		m.Key = m.Namespace + "/" + m.Name
+	}
 	m.UID, m.ResourceVersion = text(metadata, "uid"), text(metadata, "resourceVersion")
 	annotations, _ := metadata["annotations"].(map[string]any)
 	m.InitialEventsEnd = text(annotations, "k8s.io/initial-events-end") == "true"

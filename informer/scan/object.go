@@ -10,7 +10,8 @@ import (
 // allocation.
 type Meta struct {
 	APIVersion, Kind string // the rules' own strings where the document has the same or none
-	Namespace, Name  string
+	Key              string // namespace/name, or the name where there is no namespace
+	Namespace, Name  string // parts of it
 	UID              string
 	ResourceVersion  string
 	// InitialEventsEnd is set on the bookmark that ends a watch list's first events.
@@ -325,13 +326,18 @@ func (w *walk) meta(r *Rules, m *Meta) {
 
 	var room [256]byte
 	b := appendText(room[:0], w.bytes(w.namespace))
-	namespace := len(b)
+	namespace, from := len(b), 0
+	if namespace > 0 {
+		b = append(b, '/')
+		from = len(b)
+	}
 	b = appendText(b, w.bytes(w.name))
 	name := len(b)
 	b = appendText(b, w.bytes(w.uid))
 	uid := len(b)
 	all := string(appendText(b, w.bytes(w.resourceVersion)))
-	m.Namespace, m.Name, m.UID, m.ResourceVersion = all[:namespace], all[namespace:name], all[name:uid], all[uid:]
+	m.Key, m.Namespace, m.Name = all[:name], all[:namespace], all[from:name]
+	m.UID, m.ResourceVersion = all[name:uid], all[uid:]
 }
 
 func (w *walk) bytes(s span) []byte { return w.src[s.from:s.to] }

@@ -97,9 +97,9 @@ func TestMetadataIsReadAsEncodingJSONReadsIt(t *testing.T) {
 	for src, want := range map[string]Meta{
 		`{}`:                {},
 		`{"metadata":null}`: {},
-		`{"metadata":{"name":"a","namespace":"b","uid":"c","resourceVersion":"12"}}`:               {Name: "a", Namespace: "b", UID: "c", ResourceVersion: "12"},
-		`{"m\u0065tadata":{"n\u0061me":"\u0061\n\ud83d\ude80","uid":"é"}}`:                         {Name: "a\n🚀", UID: "é"},
-		`{"metadata":{"name":"a","name":"b"}}`:                                                     {Name: "b"},
+		`{"metadata":{"name":"a","namespace":"b","uid":"c","resourceVersion":"12"}}`:               {Key: "b/a", Name: "a", Namespace: "b", UID: "c", ResourceVersion: "12"},
+		`{"m\u0065tadata":{"n\u0061me":"\u0061\n\ud83d\ude80","uid":"é"}}`:                         {Key: "a\n🚀", Name: "a\n🚀", UID: "é"},
+		`{"metadata":{"name":"a","name":"b"}}`:                                                     {Key: "b", Name: "b"},
 		`{"metadata":{"name":"a","name":null}}`:                                                    {},
 		`{"metadata":{"name":"a","uid":"b"},"metadata":{"uid":"c"}}`:                               {UID: "c"},
 		`{"metadata":{"name":"a"},"metadata":null}`:                                                {},

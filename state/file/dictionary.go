@@ -50,7 +50,9 @@ func (s *Store) changeDictionaries(tx *bbolt.Tx, r *root, changed map[string]*ev
 	if err != nil {
 		return err
 	}
-	return write(s, t, r, struct{}{}, changed, func(dst []byte, d *event.Dictionary) []byte { return append(dst, d.Bytes()...) })
+	return write(s, t, r, struct{}{}, changed, func(dst []byte, d *event.Dictionary) ([]byte, error) {
+		return append(dst, d.Bytes()...), nil
+	})
 }
 
 // forgetDictionaries removes those that no body needs.

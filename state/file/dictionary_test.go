@@ -58,8 +58,13 @@ func TestADictionaryIsKeptWhileABodyNeedsIt(t *testing.T) {
 		t.Errorf("the object is not packed with its dictionary: %+v", a)
 	}
 	_, records, _, err := s.LoadLane(state.LaneID{Sink: "audit", View: "pods"})
-	if err != nil || string(records["shop/gone"].Gone.JSON()) != string(behind.JSON()) {
-		t.Errorf("%v, %+v", err, records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := records["shop/gone"].Gone.JSON()
+	want, err2 := behind.JSON()
+	if err != nil || err2 != nil || string(got) != string(want) {
+		t.Errorf("the record has %s, error %v; it had %s, error %v", got, err, want, err2)
 	}
 	mustClose(t, s)
 }

@@ -44,6 +44,7 @@ type Store struct {
 	owner uint64 // the fencing token: one more with each opening
 	buf   []byte
 
+	values arena // of the transaction under way
 	// failed is what bbolt panicked with. It may hold locks of its own since then, so it
 	// is not called again.
 	failed error
@@ -195,6 +196,7 @@ func (s *Store) view(do func(tx *bbolt.Tx) error) error {
 
 // update runs one transaction, provided that the state is still ours.
 func (s *Store) update(do func(tx *bbolt.Tx, r *root) error) error {
+	defer s.values.reset()
 	err := s.guard(func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error {
 			if owner := tx.Bucket(metaBucket).Get(ownerKey); len(owner) != 8 || binary.BigEndian.Uint64(owner) != s.owner {

@@ -100,6 +100,7 @@ type codec struct {
 	dictionaries map[event.DictionaryID]*event.Dictionary // that are in the file
 	added        map[string]*event.Dictionary             // by the transaction under way
 	buf          []byte
+	aside        []byte
 }
 
 func newCodec() *codec {
@@ -119,13 +120,16 @@ type fields struct {
 	bad  bool
 }
 
-func (f *fields) string() string {
+func (f *fields) string() string { return string(f.bytes()) }
+
+// bytes is the next string, in the record's memory.
+func (f *fields) bytes() []byte {
 	n, size := binary.Uvarint(f.rest)
 	if size <= 0 || n > uint64(len(f.rest)-size) {
 		f.bad = true
-		return ""
+		return nil
 	}
-	s := string(f.rest[size : size+int(n)])
+	s := f.rest[size : size+int(n)]
 	f.rest = f.rest[size+int(n):]
 	return s
 }
@@ -135,9 +139,17 @@ func dictionaryKey(id event.DictionaryID) string {
 	return string(binary.BigEndian.AppendUint64(nil, uint64(id)))
 }
 
-// appendObject appends an object without sealing it.
-func (c *codec) appendObject(dst []byte, o *event.Object) []byte {
-	id, body := noDictionary, o.Body
+// appendObject appends an object without sealing it. An error is of its body, where
+// that was put aside.
+func (c *codec) appendObject(dst []byte, o *event.Object) ([]byte, error) {
+	body, err := o.Packed(c.aside)
+	if err != nil {
+		return dst, err
+	}
+	if o.Body == nil {
+		c.aside = body
+	}
+	id := noDictionary
 	if o.Dictionary != nil {
 		if id = o.Dictionary.ID(); c.dictionaries[id] == nil {
 			c.added[dictionaryKey(id)] = o.Dictionary
@@ -150,15 +162,15 @@ func (c *codec) appendObject(dst []byte, o *event.Object) []byte {
 	for _, s := range []string{o.Namespace, o.Name, o.UID, o.ResourceVersion} {
 		dst = appendString(dst, s)
 	}
-	return append(dst, body...)
+	return append(dst, body...), nil
 }
 
 // object reads an object, which is the rest of the record, and unpacks it once: a body
 // that can not be is found here and not when it is to be sent.
 func (c *codec) object(f *fields) (*event.Object, error) {
 	id := f.dictionary()
-	o := &event.Object{Namespace: f.string(), Name: f.string(), UID: f.string(), ResourceVersion: f.string()}
-	if f.bad {
+	o := &event.Object{}
+	if identify(o, f); f.bad {
 		return nil, errDamaged
 	}
 	var err error
@@ -179,6 +191,22 @@ func (c *codec) object(f *fields) (*event.Object, error) {
 	return o, nil
 }
 
+// identify reads what names the object and its state, into one piece of memory.
+func identify(o *event.Object, f *fields) {
+	namespace, name, uid, version := f.bytes(), f.bytes(), f.bytes(), f.bytes()
+	var room [256]byte
+	all := append(room[:0], namespace...)
+	if len(namespace) > 0 {
+		all = append(all, '/')
+	}
+	from := len(all)
+	all = append(all, name...)
+	key := len(all)
+	text := string(append(append(all, uid...), version...))
+	o.Identify(text[:key], text[:len(namespace)], text[from:key])
+	o.UID, o.ResourceVersion = text[key:key+len(uid)], text[key+len(uid):]
+}
+
 // dictionary reads the name of an object's dictionary.
 func (f *fields) dictionary() event.DictionaryID {
 	if len(f.rest) < 8 {
@@ -197,7 +225,7 @@ const (
 	behindGuessed
 )
 
-func (c *codec) appendBehind(dst []byte, b *state.Behind) []byte {
+func (c *codec) appendBehind(dst []byte, b *state.Behind) ([]byte, error) {
 	var flags byte
 	if b.Gone != nil {
 		flags |= behindGone
@@ -219,9 +247,9 @@ func (c *codec) appendBehind(dst []byte, b *state.Behind) []byte {
 		dst = appendString(dst, b.NowResourceVersion)
 	}
 	if b.Gone != nil {
-		dst = c.appendObject(dst, b.Gone)
+		return c.appendObject(dst, b.Gone)
 	}
-	return dst
+	return dst, nil
 }
 
 func (c *codec) behind(record []byte) (state.Behind, error) {

@@ -129,16 +129,20 @@ func (t *table) each(do func(key, record []byte) error) error {
 
 // write writes an info and changed records, in the order of their keys: neighbours
 // share pages.
-func write[T any](s *Store, t *table, r *root, info any, changed map[string]*T, encode func([]byte, *T) []byte) error {
+func write[T any](s *Store, t *table, r *root, info any, changed map[string]*T, encode func([]byte, *T) ([]byte, error)) error {
 	keys := make([]string, 0, len(changed))
 	for key := range changed {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
 	records := t.bucket.Bucket(recordsKey)
+	lookup := records.Cursor() // Seek starts at the root, whatever has changed
 	for _, k := range keys {
 		key := []byte(k)
-		old := records.Get(key)
+		found, old := lookup.Seek(key)
+		if !bytes.Equal(found, key) {
+			old = nil
+		}
 		if old != nil {
 			if len(old) < sealSize {
 				return errDamaged
@@ -146,14 +150,21 @@ func write[T any](s *Store, t *table, r *root, info any, changed map[string]*T, 
 			t.records.remove(sealOf(old))
 		}
 		if v := changed[k]; v == nil {
+			if old == nil {
+				continue
+			}
 			if err := records.Delete(key); err != nil {
 				return fmt.Errorf("object %s: %w", key, err)
 			}
 		} else {
-			s.buf = t.scope.seal(key, encode(s.buf[:0], v))
+			record, err := encode(s.buf[:0], v)
+			if err != nil {
+				return fmt.Errorf("object %s: %w", key, err)
+			}
+			s.buf = t.scope.seal(key, record)
 			t.records.add(sealOf(s.buf))
 			// bbolt keeps the value until the transaction ends: each needs its own bytes.
-			if err := records.Put(key, slices.Clone(s.buf)); err != nil {
+			if err := records.Put(key, s.values.clone(s.buf)); err != nil {
 				return fmt.Errorf("object %s: %w", key, err)
 			}
 		}
@@ -171,6 +182,43 @@ func write[T any](s *Store, t *table, r *root, info any, changed map[string]*T, 
 	}
 	r.tables.add(sealOf(stored))
 	return t.bucket.Put(infoKey, stored)
+}
+
+// arena is where the values of a transaction are until it ends. The zero arena is empty.
+type arena struct {
+	chunks [][]byte
+	used   int // of the chunks
+}
+
+// A chunk's size in bytes, and how many are kept for the next transaction.
+const (
+	chunkSize  = 64 << 10
+	keptChunks = 32
+)
+
+// clone returns a copy of the value.
+func (a *arena) clone(value []byte) []byte {
+	if len(value) > chunkSize/4 {
+		return slices.Clone(value)
+	}
+	if a.used == 0 || cap(a.chunks[a.used-1])-len(a.chunks[a.used-1]) < len(value) {
+		if a.used++; a.used > len(a.chunks) {
+			a.chunks = append(a.chunks, make([]byte, 0, chunkSize))
+		}
+	}
+	chunk := &a.chunks[a.used-1]
+	from := len(*chunk)
+	*chunk = append(*chunk, value...)
+	return (*chunk)[from:len(*chunk):len(*chunk)]
+}
+
+// reset ends what was cloned.
+func (a *arena) reset() {
+	clear(a.chunks[min(keptChunks, len(a.chunks)):])
+	a.chunks, a.used = a.chunks[:min(keptChunks, len(a.chunks))], 0
+	for i := range a.chunks {
+		a.chunks[i] = a.chunks[i][:0]
+	}
 }
 
 // forget removes the tables that are not to be kept.

@@ -72,12 +72,14 @@ func Read(s state.Store, lanes ...state.LaneID) (Content, error) {
 
 // plain is the object with its body unpacked: how a store packs it is its own affair.
 func plain(o *event.Object) *event.Object {
-	if o == nil || o.Dictionary == nil {
-		return o
+	if o == nil {
+		return nil
 	}
-	c := *o
-	c.Body, c.Dictionary = o.JSON(), nil
-	return &c
+	body, err := o.JSON()
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return &event.Object{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Body: body}
 }
 
 // apply is what a Commit has to do.
