@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer/scan"
 	"github.com/kbridge-io/kbridge/internal/spill"
 )
@@ -126,23 +125,8 @@ func (c *codec) decodeObject(data []byte) (*object, error) {
 	}
 	*buf = kept
 	o := c.newObject(&meta)
-	c.keep(&o.Object, kept, true)
+	c.packer.keep(&o.Object, kept, c.aside)
 	return o, nil
-}
-
-// keep gives the object its body, packed: in a file, where it may be long until it is
-// asked for, or in memory.
-func (c *codec) keep(o *event.Object, body []byte, aside bool) {
-	buf := scanned.Get().(*[]byte)
-	defer putScanned(buf)
-	*buf, o.Dictionary = c.packer.pack(*buf, body)
-	if aside && c.aside != nil {
-		var ok bool
-		if o.Aside, ok = c.aside.Put(*buf); ok {
-			return
-		}
-	}
-	o.Body = append(make([]byte, 0, len(*buf)), *buf...)
 }
 
 // putScanned gives a buffer back.
@@ -158,14 +142,6 @@ func (o *object) release() {
 		putScanned(o.plain)
 		o.plain = nil
 	}
-}
-
-// json is the object's JSON where it is at hand, or nil.
-func (o *object) json() []byte {
-	if o.plain == nil {
-		return nil
-	}
-	return *o.plain
 }
 
 // newObject returns an object without its body.
@@ -244,13 +220,12 @@ func (c *codec) decodeFrame(frame []byte, frameType *string) *object {
 		putScanned(buf)
 		return o
 	}
-	live := c.isLive()
-	c.keep(&o.Object, kept, !live)
-	if live {
-		o.plain = buf // it goes back when the object has been handed over
-	} else {
-		putScanned(buf)
+	if c.isLive() {
+		o.plain = buf // it is packed by who takes it, while the next frame is read
+		return o
 	}
+	c.packer.keep(&o.Object, kept, c.aside)
+	putScanned(buf)
 	return o
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/scriptedapi"
+	"github.com/kbridge-io/kbridge/internal/spill"
 )
 
 var (
@@ -119,6 +120,7 @@ type bench struct {
 	api      *scriptedapi.Server
 	client   *Client
 	resource config.Resource
+	aside    *spill.File // nil: bodies stay in memory
 	// Of the current run.
 	recorder *recorder
 	informer *Informer
@@ -134,6 +136,12 @@ type bench struct {
 // running and has come to rest. setup prepares the server before.
 func inBubble(t *testing.T, r config.Resource, setup func(*scriptedapi.Server), test func(*bench)) {
 	t.Helper()
+	inBubbleWith(t, r, nil, setup, test)
+}
+
+// inBubbleWith is inBubble with a file for the bodies of the index.
+func inBubbleWith(t *testing.T, r config.Resource, aside *spill.File, setup func(*scriptedapi.Server), test func(*bench)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		api := scriptedapi.New()
 		defer api.Close()
@@ -148,7 +156,7 @@ func inBubble(t *testing.T, r config.Resource, setup func(*scriptedapi.Server), 
 			t.Fatal(err)
 		}
 		defer client.Close()
-		b := &bench{t: t, api: api, client: client, resource: r}
+		b := &bench{t: t, api: api, client: client, resource: r, aside: aside}
 		b.start(nil, nil)
 		defer func() { b.stop() }()
 		b.rest()
@@ -174,7 +182,7 @@ func (b *bench) start(known *Known, prepare func(*recorder)) {
 			b.views = append(b.views, v)
 			return b.recorder, ofNamespace(known, v.Namespace), nil
 		},
-		Delivery: delivery, Metrics: b.metrics,
+		Delivery: delivery, Aside: b.aside, Metrics: b.metrics,
 		Log: slog.New(slog.NewTextHandler(b.logs, nil)),
 	})
 	if err != nil {

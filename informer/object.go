@@ -18,8 +18,8 @@ type object struct {
 	// or those of the bookmark that ends a watch list's first events.
 	*metav1.ObjectMeta
 	event.Object
-	// plain is the object's JSON in a buffer of its own, until it has been handed over;
-	// nil: it has to be unpacked.
+	// plain is the object's JSON in a buffer of its own, until it has been handed over: the
+	// object has no body then. Nil: it has one.
 	plain *[]byte
 }
 

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/internal/spill"
 )
 
 // packer packs the bodies of one resource with a dictionary made of its first objects,
@@ -47,6 +48,21 @@ func (p *packer) pack(buf, body []byte) ([]byte, *event.Dictionary) {
 	}
 	p.learn(body, len(buf))
 	return buf, d
+}
+
+// keep gives the object its body, packed: in the file, where it may be long until it is
+// asked for, or in memory where that is nil.
+func (p *packer) keep(o *event.Object, body []byte, aside *spill.File) {
+	buf := scanned.Get().(*[]byte)
+	defer putScanned(buf)
+	*buf, o.Dictionary = p.pack(*buf, body)
+	if aside != nil {
+		var ok bool
+		if o.Aside, ok = aside.Put(*buf); ok {
+			return
+		}
+	}
+	o.Body = append(make([]byte, 0, len(*buf)), *buf...)
 }
 
 // adopt makes a dictionary of an earlier run the one in use.

@@ -146,19 +146,24 @@ func (v *view) live(obj any, deleted bool) error {
 	defer v.mu.Unlock()
 	if v.exclude[o.Object.Namespace] {
 		v.counters.excluded.Inc()
-	} else {
-		var err error
-		if deleted {
-			err = v.remove(&o.Object, o.json())
-		} else {
-			err = v.set(&o.Object, event.Delta{Plain: o.json()})
-		}
-		if err != nil {
-			return err
-		}
+	} else if err := v.change(o, deleted); err != nil {
+		return err
 	}
 	v.handler.Position(o.Object.ResourceVersion)
 	return nil
+}
+
+// change makes o the state of its object, or its last one.
+func (v *view) change(o *object, deleted bool) error {
+	var plain []byte
+	if o.plain != nil {
+		plain = *o.plain
+		v.packer.keep(&o.Object, plain, nil)
+	}
+	if deleted {
+		return v.remove(&o.Object, plain)
+	}
+	return v.set(&o.Object, event.Delta{Plain: plain})
 }
 
 // Replace takes a list: the state of the whole selection. What differs from the

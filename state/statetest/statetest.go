@@ -4,13 +4,17 @@ package statetest
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/internal/spill"
 	"github.com/kbridge-io/kbridge/state"
 )
 
@@ -372,7 +376,12 @@ func refused(t *testing.T, u *subject) {
 
 // packed commits bodies that are packed with two dictionaries, the second of which the
 // same object needs later.
-func packed(_ *testing.T, u *subject) {
+func packed(t *testing.T, u *subject) {
+	aside, err := spill.Open(t.TempDir(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = aside.Close() }()
 	for round, version := range []string{"7", "8"} {
 		var samples []byte
 		for n := range 40 {
@@ -382,6 +391,9 @@ func packed(_ *testing.T, u *subject) {
 		pack := func(name string) *event.Object {
 			o := Object("shop", name, "uid-"+name, version)
 			o.Body, o.Dictionary = dictionary.Pack(o.Body), dictionary
+			if name == "a" {
+				return o.PutAside(aside)
+			}
 			return o
 		}
 		u.commit(&state.Batch{
