@@ -117,9 +117,9 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	if rescan != nil {
 		for i, o := range known.Objects {
 			o.Aside.Release()
-			o = rescan(o)
-			f.journal.restate(0, o) // which Stored puts aside
+			o = index.Keep(rescan(o))
 			known.Objects[i], objects[o.Key()] = o, o
+			f.journal.restate(0, o)
 		}
 	}
 	if known.Cluster != k.cluster || known.Version != version {

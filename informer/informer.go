@@ -221,6 +221,9 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		counters: newViewCounters(i.opts.Metrics, i.Name()),
 		now:      time.Now,
 	}
+	if v.aside != nil {
+		v.tidy.wake = make(chan struct{}, 1)
+	}
 	for _, ns := range i.opts.Resource.ExcludeNamespaces {
 		v.exclude[ns] = true
 	}

@@ -203,7 +203,11 @@ func (lw *listWatch) probe(ctx context.Context, version string) error {
 	if err != nil {
 		return fmt.Errorf("compare versions before the watch: %w", err)
 	}
-	newest := obj.(*objectList).ResourceVersion
+	list := obj.(*objectList)
+	for _, o := range list.Items {
+		o.Aside.Release() // nobody asked for it
+	}
+	newest := list.ResourceVersion
 	if lw.view.resumes {
 		lw.view.resumes = false
 		lw.view.handler.Resumes(newest)

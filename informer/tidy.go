@@ -13,7 +13,7 @@ import (
 type tidy struct {
 	mu     sync.Mutex
 	stored map[string]*event.Object // by key, what the state has got since the last look
-	wake   chan struct{}            // there is something in stored; nil before anybody looks
+	wake   chan struct{}            // there is something in stored; nil: bodies stay where they are
 }
 
 // Keep implements bridge.Index.
@@ -51,18 +51,11 @@ func (t *tidy) take() map[string]*event.Object {
 
 // keepTidy puts bodies aside until ctx ends.
 func (v *view) keepTidy(ctx context.Context) {
-	if v.aside == nil {
-		return
-	}
-	wake := make(chan struct{}, 1)
-	v.tidy.mu.Lock()
-	v.tidy.wake = wake
-	v.tidy.mu.Unlock()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-wake:
+		case <-v.tidy.wake:
 		}
 		for key, o := range v.tidy.take() {
 			if o != nil && ctx.Err() == nil {

@@ -83,7 +83,9 @@ func TestTheBodiesOfAListAreAsideAtOnceAndThoseOfChangesWhenTheyAreStored(t *tes
 func TestWhatIsLeftInAWastefulFileMovesAndIsTheSame(t *testing.T) {
 	m := NewMetrics(prometheus.NewRegistry())
 	v := &view{aside: openSpill(t), index: map[string]indexed{}, counters: newViewCounters(m, "things")}
-	body := func(n int) []byte { return fmt.Appendf(nil, `{"name":"thing-%d","value":%q}`, n, strings.Repeat("x", 16<<10)) }
+	body := func(n int) []byte {
+		return fmt.Appendf(nil, `{"name":"thing-%d","value":%q}`, n, strings.Repeat("x", 16<<10))
+	}
 	const n, every = 1024, 16
 	for i := range n {
 		o := v.Keep(&event.Object{Name: fmt.Sprint("thing-", i), UID: "u", ResourceVersion: "1", Body: body(i)})
