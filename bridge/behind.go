@@ -339,8 +339,10 @@ func (p *Port) record(key event.Key) *state.Behind {
 		if b != nil {
 			gone(b.gone)
 		}
-		if r.Gone != nil {
-			r.NowUID, r.NowResourceVersion = p.comes(key)
+		if uid, version := p.comes(key); r.Gone != nil {
+			r.NowUID, r.NowResourceVersion = uid, version
+		} else if wentBack(version, r.ResourceVersion) {
+			r.ResourceVersion = "" // what the sink has is of a time that the server forgot
 		}
 		return r
 	}

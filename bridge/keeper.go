@@ -183,6 +183,9 @@ func (k *Keeper) loadPort(f *Feed, p *Port, known *Known, objects map[string]*ev
 			p.held = r.Gone.ResourceVersion
 		}
 	}
+	if p.held == "" && len(records) > 0 {
+		p.held = known.Position // until it is known what the watch may tell again: see Resumes
+	}
 	p.completeSnapshot()
 	return nil
 }

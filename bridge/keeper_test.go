@@ -769,9 +769,11 @@ func TestWhatASinkIsBehindOnGoesOutByItselfAfterAStart(t *testing.T) {
 		synctest.Wait()
 		p := r.port()
 		w := watchOf(t, p)
-		if _, _, err := l.keeper.Load(viewName, "v1", Rules{}, w, p); err != nil {
+		feed, _, err := l.keeper.Load(viewName, "v1", Rules{}, w, p)
+		if err != nil {
 			t.Fatal(err)
 		}
+		feed.Resumes("1") // the watch has nothing to tell
 		d.wants(t, 0, "updated k1/1 inferred")
 	})
 }
@@ -800,6 +802,11 @@ func TestAnIndexThatIsOlderThanARecordIsNoNews(t *testing.T) {
 				m.views[viewName] = memoryView{state.ViewInfo{Position: c.position, Listed: true, Cluster: "cluster", Version: "v1"}, map[string]*event.Object{"shop/k": c.indexed}}
 				m.lanes[state.LaneID{Sink: "sink0", View: viewName}] = memoryLane{state.LaneInfo{Position: c.position}, map[string]state.Behind{"shop/k": c.record}}
 				l := start(t, m, newAPIServer(), setup{}, d)
+				if c.position != "" {
+					time.Sleep(time.Hour)
+					d.wants(t, 0) // it is not known yet what the watch will tell again
+					l.feed.Resumes(c.position)
+				}
 				l.drain()
 				d.wants(t, 0, c.want...)
 			})

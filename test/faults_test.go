@@ -191,6 +191,47 @@ users: [{name: u, user: {token: '%s'}}]
 	return path
 }
 
+func TestEtcdThatIsTakenBackWhileTheBrokerIsAwayIsFollowedAfterARestart(t *testing.T) {
+	cluster := testcluster.New(t)
+	server := natsserver.New(t, "")
+	ns := cluster.CreateNamespace(t)
+	d := newDowntime(t, cluster.Dynamic(t), ns)
+	p := start(t, cluster, configMapsOf(ns)+stateIn(t.TempDir())+rawSink(server, ""))
+	p.ready()
+	p.stored()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	saved, err := cluster.SaveEtcd(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.pass()
+	holds(t, server, serverState(t, cluster.Dynamic(t), configMaps, ns))
+	p.stored()
+	server.Kill()
+	for i := range perKind { // this stays under way
+		d.update(fmt.Sprintf("updated-%d", i), "away")
+	}
+	if err := cluster.RestoreEtcd(ctx, saved); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "kbridge lists because the server is behind", func() error {
+		if n := p.metric("kbridge_lists_total", `reason="behind"`); n == 0 {
+			return fmt.Errorf("%v lists", n)
+		}
+		return nil
+	})
+	p.stored()
+	p.kill()
+	server.Start()
+	p.again()
+	p.ready()
+	d.update("kept-0", "after") // the watch reaches what was there at the start
+	// What the sink has of the objects is newer than what is there.
+	holds(t, server, serverState(t, cluster.Dynamic(t), configMaps, ns))
+	p.stop()
+}
+
 func TestAnotherClusterBehindTheSameAddressIsNoticed(t *testing.T) {
 	clusters := []*testcluster.Cluster{testcluster.New(t), testcluster.New(t)}
 	address := func(c *testcluster.Cluster) string { return strings.TrimPrefix(c.URL, "https://") }
@@ -305,9 +346,16 @@ func TestACustomResourceThatIsDefinedAnewIsFollowed(t *testing.T) {
 	p.ready()
 	check()
 
-	// While it is up.
+	// While it is up, and for so long that it asks in vain, and again.
+	failed := p.metric("kbridge_list_watch_errors_total")
 	undefine()
 	holds(t, server, state{})
+	eventually(t, "kbridge asks for the resource in vain", func() error {
+		if n := p.metric("kbridge_list_watch_errors_total") - failed; n < 2 {
+			return fmt.Errorf("%v errors", n)
+		}
+		return nil
+	})
 	define()
 	create(3)
 	check()
@@ -363,13 +411,16 @@ func TestEverythingAtOnce(t *testing.T) {
 		pause(2 * time.Second)
 		what := []string{"kbridge", "broker", "API server", "both", "all"}[rand.IntN(5)]
 		done[what]++
+		if what != "kbridge" && what != "API server" {
+			server.Kill()
+		}
+		if what == "all" {
+			pause(time.Second) // then much is under way that no broker will acknowledge any more
+		}
 		if what == "kbridge" || what == "all" {
 			p.mustRun()
 			p.kill()
 			kills = append(kills, time.Now())
-		}
-		if what != "kbridge" && what != "API server" {
-			server.Kill()
 		}
 		if what != "kbridge" && what != "broker" {
 			cluster.APIServer.Kill()

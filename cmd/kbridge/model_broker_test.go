@@ -37,7 +37,7 @@ type broker struct {
 	sweeper             *sweeper
 	snapshots           map[string]*told
 	lineages            map[string]*lineage
-	unstored            map[string]bool // see expose
+	unstored            map[string]time.Time // see expose: since when
 }
 
 // sent is which process sent an event, and when.
@@ -73,7 +73,7 @@ func (s *stored) String() string {
 func newBroker(w *world, name string) *broker {
 	b := &broker{
 		name: name, w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.brokers)+7))), ids: map[string]*stored{}, last: map[string]int{}, acked: map[string]sent{}, open: make(chan struct{}),
-		plain: consumer{}, once: consumer{}, newest: consumer{}, sweeper: newSweeper(), snapshots: map[string]*told{}, lineages: map[string]*lineage{}, unstored: map[string]bool{},
+		plain: consumer{}, once: consumer{}, newest: consumer{}, sweeper: newSweeper(), snapshots: map[string]*told{}, lineages: map[string]*lineage{}, unstored: map[string]time.Time{},
 	}
 	close(b.open)
 	b.latency = pick(b.rng, 0, 5*time.Millisecond, 200*time.Millisecond)

@@ -265,10 +265,13 @@ func (b *broker) lookAtOrder(s *stored) {
 		if was, ok := b.acked[s.DedupID()]; ok && was.process < s.process && was.at.Before(w.told[was.process]) && s.Type != event.Synced && !w.restored {
 			w.failf("%s: %v is repeated, which was stored as delivered", b.name, s)
 		}
+		if w.knew(b, s) {
+			w.failf("%s: %v is repeated, and the state says that the sink has it", b.name, s)
+		}
 		w.repeats++
 		return
 	}
-	if w.restored || b.unstored[s.UID] {
+	if w.restored || b.mayLack(s.UID) {
 		return
 	}
 	l := b.lineageOf(s.UID)
@@ -344,15 +347,15 @@ func (w *world) truth(sink string) consumer {
 
 // different says how a consumer's copy differs from the truth, but for objects that may
 // be wrong.
-func different(has, truth consumer, may map[string]bool) string {
+func different(has, truth consumer, may func(uid string) bool) string {
 	var text strings.Builder
 	for key, h := range truth {
-		if has[key] != h && !may[h.uid] && !may[has[key].uid] {
+		if has[key] != h && !may(h.uid) && !may(has[key].uid) {
 			text.WriteString("\n  " + key.Resource + " " + key.Namespace + "/" + key.Name + ": has " + has[key].uid + "." + has[key].version + ", true is " + h.uid + "." + h.version)
 		}
 	}
 	for key, h := range has {
-		if _, there := truth[key]; !there && !may[h.uid] {
+		if _, there := truth[key]; !there && !may(h.uid) {
 			text.WriteString("\n  " + key.Resource + " " + key.Namespace + "/" + key.Name + ": has " + h.uid + "." + h.version + ", which is gone")
 		}
 	}
@@ -366,17 +369,17 @@ func (w *world) converged() string {
 		truth := w.truth(s.Name)
 		w.mu.Lock()
 		b := w.brokers[s.Name]
-		if d := different(b.plain, truth, b.unstored); d != "" {
+		if d := different(b.plain, truth, b.mayLack); d != "" {
 			text += "\n" + s.Name + ", of every event:" + d
 		}
 		// An object that a restored backup brings back comes with an id that has been there.
-		if d := different(b.once, truth, b.unstored); d != "" && !w.restored {
+		if d := different(b.once, truth, b.exposed); d != "" && !w.restored {
 			text += "\n" + s.Name + ", of the first of each id:" + d
 		}
-		if d := different(b.sweeper.has, truth, b.unstored); d != "" && !w.restored {
+		if d := different(b.sweeper.has, truth, b.exposed); d != "" && !w.restored {
 			text += "\n" + s.Name + ", of the first of each id, swept:" + d
 		}
-		if d := different(b.newest, truth, b.unstored); d != "" && !w.restored {
+		if d := different(b.newest, truth, b.exposed); d != "" && !w.restored {
 			text += "\n" + s.Name + ", of what is newer:" + d
 		}
 		w.mu.Unlock()
@@ -492,7 +495,7 @@ func (w *world) checkDisk() {
 			}
 			// What came and went while the sink was behind may have lost its record before
 			// the index lost it: nothing but a deletion can come of it.
-			if w.there(id.View, w.keyOf(id.View, o), o) && w.ver(o.ResourceVersion) > b.lineageOf(o.UID).newest && !b.unstored[o.UID] && !b.unstored[b.plain[w.keyOf(id.View, o)].uid] {
+			if w.there(id.View, w.keyOf(id.View, o), o) && w.ver(o.ResourceVersion) > b.lineageOf(o.UID).newest && !b.exposed(o.UID) && !b.exposed(b.plain[w.keyOf(id.View, o)].uid) {
 				w.failf("the index of %s has %s@%s, which %s has not had and is not recorded as behind on", id.View, key, o.ResourceVersion, id.Sink)
 			}
 		}
@@ -510,7 +513,7 @@ func (w *world) checkDisk() {
 			if r, recorded := l.behind[k]; recorded && (r.UID == h.uid || r.UID == "") {
 				continue
 			}
-			if w.ver(h.version) <= w.ver(v.info.Position) && !b.unstored[h.uid] {
+			if w.ver(h.version) <= w.ver(v.info.Position) && !b.exposed(h.uid) {
 				w.failf("%s has %s@%s, which the index of %s at %s does not have, and nothing is recorded: its deletion would be lost", id.Sink, k, h.version, id.View, v.info.Position)
 			}
 		}
@@ -529,13 +532,51 @@ func (w *world) expose() {
 	for _, b := range w.brokers {
 		for uid, l := range b.lineages {
 			if !l.at.Before(w.disk.committed) {
-				b.unstored[uid] = true
+				b.expose(uid, w.disk.failed)
 			}
 		}
 		for id := range w.disk.views {
 			w.exposeView(b, id)
 		}
 	}
+}
+
+// expose notes one. for ever says that the next process does not know either that there
+// was more: the sink is new, or what was folded for it has been sent without a record.
+func (b *broker) expose(uid string, forEver bool) {
+	since, before := b.unstored[uid]
+	switch {
+	case forEver:
+		b.unstored[uid] = time.Time{}
+	case !before || since.After(b.w.disk.committed):
+		b.unstored[uid] = b.w.disk.committed
+	}
+}
+
+func (b *broker) exposed(uid string) bool {
+	_, is := b.unstored[uid]
+	return is
+}
+
+// mayLack says that what the disk did not know is lost: there was a list, about then or
+// since. Without one the watch tells all of it again.
+func (b *broker) mayLack(uid string) bool {
+	since, exposed := b.unstored[uid]
+	const list = 3 * time.Second // that a list may take
+	return exposed && (b.w.restored || b.w.opaque || b.w.listed[b.lineageOf(uid).key.Resource].After(since.Add(-list)))
+}
+
+// knew says that the process began with a state by which the sink had the event, and
+// went on from there without a list.
+func (w *world) knew(b *broker, s *stored) bool {
+	for id, l := range w.loaded {
+		if id.Sink != b.name || l.process != s.process || !w.viewHas(id.View, s.Key) || w.opaque || w.restored || s.Type >= event.Synced {
+			continue
+		}
+		_, behind := l.behind[state.Key(s.Key.Namespace, s.Key.Name)]
+		return !behind && l.info.Position != "" && w.ver(s.ResourceVersion) <= w.ver(l.info.Position) && w.listed[s.Key.Resource].Before(l.at)
+	}
+	return false
 }
 
 // settling is for how long a sink that is ahead of the others may be alone in having
@@ -564,7 +605,7 @@ func (w *world) exposeView(b *broker, id state.ViewID) {
 		indexed := v.objects[state.Key(l.key.Namespace, l.key.Name)]
 		lacks := indexed == nil || indexed.UID != uid
 		if !known || lacks || v.info.Position == "" || l.newest > w.ver(v.info.Position) {
-			b.unstored[uid] = true
+			b.expose(uid, !known || w.disk.failed)
 		}
 	}
 }

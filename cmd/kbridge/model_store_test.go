@@ -19,6 +19,7 @@ type disk struct {
 	lanes   map[state.LaneID]*keptLane
 	failing float64       // the part of the commits that fails
 	slow    time.Duration // what a commit takes at most
+	failed  bool          // the last commit has: events go on without one
 	// committed is when the batch of the last successful commit was handed over.
 	committed time.Time
 }
@@ -35,6 +36,13 @@ type keptLane struct {
 
 func newDisk(w *world) *disk {
 	return &disk{w: w, views: map[state.ViewID]*keptView{}, lanes: map[state.LaneID]*keptLane{}}
+}
+
+// loaded is what a process began with of a sink's part in a watch.
+type loaded struct {
+	process int
+	at      time.Time
+	keptLane
 }
 
 // scriptedStore is a process's hold on the disk.
@@ -77,6 +85,7 @@ func (s *scriptedStore) LoadLane(id state.LaneID) (state.LaneInfo, map[string]st
 	if l == nil {
 		return state.LaneInfo{}, nil, false, nil
 	}
+	s.d.w.loaded[id] = loaded{s.p.number, time.Now(), *l}
 	info := l.info
 	if info.Snapshot != nil {
 		snapshot := *info.Snapshot
@@ -114,6 +123,7 @@ func (s *scriptedStore) Commit(b *state.Batch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.p.commit = nil
+	d.failed = d.failed && s.p.cut || fails
 	switch {
 	case s.p.cut:
 		return errors.New("killed")

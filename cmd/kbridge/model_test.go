@@ -31,7 +31,7 @@ import (
 
 // modelWorlds is how many worlds there are where KBRIDGE_SEEDS does not say: as many as
 // fit into some ten seconds.
-const modelWorlds = 100
+const modelWorlds = 200
 
 // TestEverySinkEndsWithTheTruth runs the whole of kbridge, from a scripted API server
 // to scripted brokers, in virtual time, many times with other faults. KBRIDGE_SEED=n
@@ -90,9 +90,11 @@ type world struct {
 	disk      *disk // nil: there is no state
 	states    map[string]string
 	values    map[string]bool
-	rules     map[int]rules     // by process
-	clean     map[int]bool      // by process: the one before left nothing undone
-	told      map[int]time.Time // by process: what was acknowledged before is stored
+	rules     map[int]rules        // by process
+	clean     map[int]bool         // by process: the one before left nothing undone
+	told      map[int]time.Time    // by process: what was acknowledged before is stored
+	listed    map[string]time.Time // by resource: when a list was asked for last
+	loaded    map[state.LaneID]loaded
 	processes int
 	restored  bool // versions have gone back
 	trace     []string
@@ -125,7 +127,7 @@ func runWorld(t *testing.T, seed uint64) *world {
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), rng2: rand.New(rand.NewPCG(seed, 2)),
 		pools: map[schema.GroupVersionResource][][2]string{}, unregistered: map[schema.GroupVersionResource]bool{},
 		brokers: map[string]*broker{}, states: map[string]string{}, values: map[string]bool{},
-		rules: map[int]rules{}, clean: map[int]bool{}, told: map[int]time.Time{},
+		rules: map[int]rules{}, clean: map[int]bool{}, told: map[int]time.Time{}, listed: map[string]time.Time{}, loaded: map[state.LaneID]loaded{},
 	}
 	defer func() {
 		if r := recover(); r != nil {
@@ -214,6 +216,14 @@ func (w *world) run() {
 // create makes the cluster and the configuration.
 func (w *world) create() {
 	w.api = scriptedapi.New()
+	w.api.OnRequest(func(r *scriptedapi.Request) *scriptedapi.Fault {
+		if r.Verb == scriptedapi.List && r.Query.Get("limit") != "1" || r.Verb == scriptedapi.Watch && r.Query.Get("sendInitialEvents") == "true" {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.listed[r.GVR.Resource] = time.Now()
+		}
+		return nil
+	})
 	w.api.Register(modelConfigMaps, "ConfigMap", true)
 	w.api.Register(modelSecrets, "Secret", true)
 	w.api.Register(modelWidgets, "Widget", false)
