@@ -73,11 +73,20 @@ func TestKillsUnderLoadLoseNothingAndKeepTheOrder(t *testing.T) {
 	p.ready()
 	p.stored()
 	c := startChurn(t, cluster, ns, 4, "x")
-	for range kills {
+	for i := range kills {
 		// In all of its life: while it starts, resumes, publishes and stores.
 		time.Sleep(time.Duration(rand.Int64N(int64(2 * time.Second))))
+		if i%2 == 1 {
+			// And while much is under way that no broker will acknowledge any more. Not for as
+			// long as it takes to be recorded as what the sink is behind on.
+			server.Kill()
+			time.Sleep(700 * time.Millisecond)
+		}
 		p.mustRun()
 		p.kill()
+		if i%2 == 1 {
+			server.Start()
+		}
 		p.again()
 	}
 	c.goesOn(t, 100)

@@ -218,7 +218,7 @@ func TestANewSinkGetsASnapshotAndTheOldOneNothingAgain(t *testing.T) {
 }
 
 func TestAChangedSelectionDeletesNothingThatIsThere(t *testing.T) {
-	cluster := testcluster.Shared(t)
+	cluster := testcluster.New(t)
 	server := natsserver.New(t, "")
 	ns, other := cluster.CreateNamespace(t), cluster.CreateNamespace(t)
 	for _, name := range []string{ns, other} {
@@ -230,6 +230,7 @@ func TestAChangedSelectionDeletesNothingThatIsThere(t *testing.T) {
 	ending := stateIn(t.TempDir()) + rawSink(server, "")
 	p := prepare(t, cluster.Kubeconfig(), "")
 	for _, rest := range []string{
+		"namespaces: [" + ns + "], fieldSelector: metadata.name=kept-1", // and then more than that
 		"namespaces: [" + ns + ", " + other + "]",
 		"namespaces: [" + other + "]",
 		"namespaces: [" + other + "], labelSelector: no=such",
@@ -242,6 +243,9 @@ func TestAChangedSelectionDeletesNothingThatIsThere(t *testing.T) {
 		p.ready()
 		p.stored()
 		p.stop()
+		// The next start has to list, and compares the list with what it knows of the same
+		// selection.
+		restartAPIServer(t, cluster)
 	}
 	events := readStream(t, server)
 	for _, e := range objects(events) {
