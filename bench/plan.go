@@ -34,8 +34,8 @@ type plan struct {
 
 // full takes less than 15 minutes on two cores, without growth.
 var full = plan{
-	objects: 10_000, few: 1_000, many: 30_000, changes: 100_000, queued: 60_000, large: 10_000,
-	baseObjects: 2_000, baseChanges: 8_000,
+	objects: 10_000, few: 1_000, many: 30_000, changes: 80_000, queued: 50_000, large: 10_000,
+	baseObjects: 2_000, baseChanges: 5_000,
 	perSecond: 1_000, latency: 3 * time.Second,
 	memory: 200_000, resync: 10 * time.Second, resyncFor: 10 * time.Second,
 	sizes:         []int{1_000, 10_000, 100_000},

@@ -10,13 +10,16 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// gcPercent is GOGC where the environment does not say: the index, which is most of
-// the heap, has few pointers, so that a collection is cheap; see docs/PERFORMANCE.md.
-const gcPercent = 40
-
-// listPercent is GOGC until the first lists are with the sinks and stored: what they take
-// beside the index is not to be doubled by garbage.
-const listPercent = 10
+// GOGC where the environment does not say: garbage may be so much of what is in use, in
+// percent; see docs/PERFORMANCE.md.
+const (
+	gcPercent = 40
+	// Until the first lists are with the sinks and stored, which needs more than the index
+	// by itself, and in which a collection costs little beside what is done once.
+	listPercent = 10
+	// After which it is gcPercent anyway: a resource or a sink may be missing for days.
+	listLimit = 2 * time.Minute
+)
 
 // boundMemory lets the heap grow to nine tenths of the container's memory limit at most,
 // and garbage to less than Go's default.
@@ -35,18 +38,21 @@ func boundMemory(log *slog.Logger) {
 func releaseMemory(ctx context.Context, settled func() bool) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
+	began, listing := time.Now(), os.Getenv("GOGC") == ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if settled() {
-				if os.Getenv("GOGC") == "" {
-					debug.SetGCPercent(gcPercent)
-				}
-				debug.FreeOSMemory()
-				return
-			}
+		}
+		done := settled()
+		if listing && (done || time.Since(began) > listLimit) {
+			listing = false
+			debug.SetGCPercent(gcPercent)
+		}
+		if done {
+			debug.FreeOSMemory()
+			return
 		}
 	}
 }

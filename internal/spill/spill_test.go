@@ -208,3 +208,39 @@ func TestWhatADiskDoesNotTakeStaysInMemoryAndIsCounted(t *testing.T) {
 		t.Errorf("the failed read is not counted: %v, then %v", failed, now)
 	}
 }
+
+func BenchmarkPut(b *testing.B) {
+	f, err := Open(b.TempDir(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	v := value(1, 1000)
+	b.SetBytes(int64(len(v)))
+	for b.Loop() {
+		e, _ := f.Put(v)
+		e.Release()
+	}
+}
+
+func BenchmarkAppendTo(b *testing.B) {
+	f, err := Open(b.TempDir(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	var extents []Extent
+	for n := range 10_000 {
+		e, _ := f.Put(value(n, 1000))
+		extents = append(extents, e)
+	}
+	b.SetBytes(1000)
+	var buf []byte
+	n := 0
+	for b.Loop() {
+		if buf, err = extents[n%len(extents)].AppendTo(buf[:0]); err != nil {
+			b.Fatal(err)
+		}
+		n += 7
+	}
+}
