@@ -15,8 +15,8 @@ import (
 const (
 	gcPercent = 40
 	// Until the first lists are with the sinks and stored, which needs more than the index
-	// by itself, and in which a collection costs little beside what is done once.
-	listPercent = 10
+	// by itself.
+	listPercent = 20
 	// After which it is gcPercent anyway: a resource or a sink may be missing for days.
 	listLimit = 2 * time.Minute
 )
