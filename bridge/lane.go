@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kbridge-io/kbridge/event"
@@ -47,6 +48,8 @@ type Lane struct {
 	log     *slog.Logger
 	wake    chan struct{} // something is ready; holds one token
 	refused chan struct{} // something is in dead; holds one token
+	// unreadable says that a body could not be read, and that it was logged.
+	unreadable atomic.Bool
 
 	mu      sync.Mutex
 	room    sync.Cond // the window has shrunk, or a waiter's context has ended

@@ -37,7 +37,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		deadLetterErrors: counter("kbridge_dead_letter_errors_total", "Dead letters that could not be written at once.", "sink"),
 		folded:           counter("kbridge_folded_total", "Deltas that were folded into a later state of their object.", "sink", "resource"),
 		unseen:           counter("kbridge_unseen_total", "Objects that came and went while the sink was behind.", "sink", "resource"),
-		truncated:        counter("kbridge_truncated_total", "Events that were larger than the broker takes and went without their body.", "sink", "resource"),
+		truncated:        counter("kbridge_truncated_total", "Events that went without their body: larger than the broker takes, or not to be read.", "sink", "resource"),
 		failures:         counter("kbridge_publish_failures_total", "Attempts to publish that failed and are tried again.", "sink"),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kbridge_delivery_seconds",

@@ -83,7 +83,9 @@ func (p *Port) encode(d *event.Delta) message {
 	m.buf = getBuffer(d.EncodedSize(format))
 	if err := d.Encode(&m.event, format, *m.buf); err != nil {
 		p.metrics.truncated.Inc()
-		p.lane.log.Error("an object's body can not be read: its event goes out without it", "id", m.event.ID, "err", err)
+		if p.lane.unreadable.CompareAndSwap(false, true) {
+			p.lane.log.Error("bodies of the index can not be read: their events go out without them", "id", m.event.ID, "err", err)
+		}
 	}
 	*m.buf = m.event.Value[:0] // the encoder may have grown it
 	m.size = int64(cap(m.event.Value)) + entryOverhead

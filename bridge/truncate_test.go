@@ -4,12 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/internal/spill"
 	"github.com/kbridge-io/kbridge/sinks"
 )
 
@@ -116,6 +120,44 @@ func TestWhatIsRefusedForAnotherReasonKeepsItsBody(t *testing.T) {
 		r.drain()
 		if letters := r.letters(); len(letters) != 1 || strings.Contains(string(letters[0].Event), "truncated") {
 			t.Errorf("%s", letters)
+		}
+	})
+}
+
+func TestBodiesThatCanNotBeReadAreCountedAndLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var truncated int
+		r := newRig(t, func(_ context.Context, e *event.Event, done func(error)) {
+			if e.Truncated {
+				truncated++
+			}
+			done(nil)
+		})
+		aside, err := spill.Open(t.TempDir(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, p := r.feed()
+		deltas := []*event.Delta{update("a", 1, 100), update("b", 2, 100), update("c", 3, 100)}
+		for _, d := range deltas {
+			d.Object = d.Object.PutAside(aside)
+		}
+		for range 8 { // until they are on the disk
+			aside.Put(make([]byte, 100<<10))
+		}
+		if err := aside.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range deltas {
+			r.send(f, d)
+		}
+		r.drain()
+		wantPosition(t, p, "3")
+		if n := r.sum("kbridge_truncated_total"); truncated != 3 || n != 3 {
+			t.Errorf("%d events say that they are not all, and %d are counted", truncated, n)
+		}
+		if n := strings.Count(r.log.String(), "can not be read"); n != 1 {
+			t.Errorf("it is logged %d times: %s", n, r.log)
 		}
 	})
 }

@@ -24,13 +24,9 @@ import (
 // a write is under way. One larger event passes alone.
 const bufferSize = 1 << 20
 
-var (
-	// ErrClosed is the end of an event that a closed sink got, or had under way.
-	ErrClosed = errors.New("sink is closed")
-	// ErrReaderGone says that nobody reads the output any more. It does not pass:
-	// the process should end.
-	ErrReaderGone = errors.New("the reader of the output is gone")
-)
+// ErrReaderGone says that nobody reads the output any more. It does not pass: the
+// process should end.
+var ErrReaderGone = errors.New("the reader of the output is gone")
 
 // Sink writes events to a writer. An event is acknowledged when Write has taken
 // all of its line.
@@ -137,7 +133,7 @@ func appendLine(dst, document []byte) []byte {
 func (s *Sink) refusal() error {
 	switch {
 	case s.closed:
-		return ErrClosed
+		return sinks.ErrClosed
 	case errors.Is(s.err, ErrReaderGone):
 		return s.err
 	}
@@ -155,7 +151,7 @@ func (s *Sink) Err() error {
 func (s *Sink) Gone() <-chan struct{} { return s.gone }
 
 // Close writes what is there, within ctx. A writer that does not take it by then
-// is left alone: its events get ErrClosed, though they may still be written.
+// is left alone: its events get sinks.ErrClosed, though they may still be written.
 func (s *Sink) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {
@@ -181,7 +177,7 @@ func (s *Sink) Close(ctx context.Context) error {
 	s.writing.ends, s.filling = nil, batch{}
 	s.mu.Unlock()
 	for _, e := range ends {
-		e.done(ErrClosed)
+		e.done(sinks.ErrClosed)
 	}
 	return fmt.Errorf("close sink %s: %w", s.name, ctx.Err())
 }
