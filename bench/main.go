@@ -87,43 +87,39 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	began := time.Now()
-	var measured []*report.Case
 	for _, c := range chosen {
 		done, err := b.measure(ctx, c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		measured = append(measured, done)
 		results.Put(done)
 		if err := results.Write(o.out); err != nil {
 			return err
 		}
+		if o.update {
+			if err := update(done); err != nil {
+				return err
+			}
+		}
 	}
 	fmt.Printf("== targets (of all that was measured so far)\n\n%s\n", report.Verdicts(results.Check(targets)))
 	fmt.Printf("done in %s; figures are in %s\n", time.Since(began).Round(time.Second), o.out)
-	if !o.update {
-		return nil
-	}
-	return update(measured)
+	return nil
 }
 
-// update brings the figures into the documentation.
-func update(measured []*report.Case) error {
+// update brings the figures of a case into the documentation.
+func update(measured *report.Case) error {
 	docs, err := report.Read(docsFile)
 	if err != nil {
 		return err
 	}
-	for _, c := range measured {
-		docs.Put(c)
-	}
+	docs.Put(measured)
 	if err := docs.Write(docsFile); err != nil {
 		return err
 	}
-	for name, panels := range plots {
-		if c := docs.Case(name); c != nil {
-			if err := c.Plot(filepath.Join(plotsDir, name), panels); err != nil {
-				return err
-			}
+	if panels := plots[measured.Name]; panels != nil {
+		if err := measured.Plot(filepath.Join(plotsDir, measured.Name), panels); err != nil {
+			return err
 		}
 	}
 	return docs.Update(documentFile, targets)
