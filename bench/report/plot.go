@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"image/color"
+	"math"
 	"os"
 	"slices"
 
@@ -14,7 +15,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Panel is one diagram of a plot: metrics of a case over its sizes, on logarithmic axes.
+// Panel is one diagram of a plot: metrics of a case over its sizes, on a logarithmic axis;
+// the other one is logarithmic too where the values differ by more than spread.
 type Panel struct {
 	Title, X, Y string
 	Metrics     []string
@@ -67,8 +69,7 @@ var palette = []color.Color{
 func (c *Case) panel(panel Panel) (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = panel.Title, panel.X, panel.Y
-	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, decades{1}
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Add(plotter.NewGrid())
 	n := 0
@@ -88,7 +89,35 @@ func (c *Case) panel(panel Panel) (*plot.Plot, error) {
 	if n == 0 {
 		return nil, fmt.Errorf("%s has no figures of %v", c.Name, panel.Metrics)
 	}
+	// The legend stands above the lines.
+	if least, most := p.Y.Min, p.Y.Max; most > spread*least {
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, decades{1, 2, 5}
+		p.Y.Max = most * math.Pow(most/least, headroom)
+	} else {
+		p.Y.Min, p.Y.Max = 0, most*(1+headroom)
+	}
 	return p, nil
+}
+
+const (
+	spread   = 4
+	headroom = 0.35 // of an axis
+)
+
+// decades marks these multiples of each power of ten on a logarithmic axis.
+type decades []float64
+
+// Ticks implements plot.Ticker.
+func (d decades) Ticks(from, to float64) []plot.Tick {
+	var ticks []plot.Tick
+	for power := math.Pow10(int(math.Floor(math.Log10(from)))); power <= to; power *= 10 {
+		for _, m := range d {
+			if at := m * power; at >= from && at <= to {
+				ticks = append(ticks, plot.Tick{Value: at, Label: number(at)})
+			}
+		}
+	}
+	return ticks
 }
 
 type line struct {
