@@ -66,7 +66,8 @@ func (d *Delta) encode(e *Event, buf []byte) (err error) {
 	}
 	buf = e.appendHead(buf)
 	buf, err = d.appendData(append(buf, `,"data":`...))
-	e.Value = append(buf, '}')
+	buf = append(buf, '}')
+	e.Value = buf
 	return err
 }
 

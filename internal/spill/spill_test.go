@@ -159,7 +159,7 @@ func TestAFileThatIsMostlyWasteSaysSoAndWhatIsMovedFreesIt(t *testing.T) {
 		}
 		e.Release()
 	}
-	extents = nil
+	clear(extents)
 	if !f.Wasteful() {
 		t.Error("an eighth of it is needed, and it is not wasteful")
 	}

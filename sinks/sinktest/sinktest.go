@@ -139,7 +139,9 @@ func (l *lane) publish(ctx context.Context, d *event.Delta, then func(error)) {
 	}
 	l.mu.Unlock()
 	e := new(event.Event)
-	d.Encode(e, event.Structured, buf)
+	if err := d.Encode(e, event.Structured, buf); err != nil {
+		panic("BUG: " + err.Error()) // its body is in memory
+	}
 	id := e.ID
 	l.all.Add(1)
 	var once sync.Mutex
