@@ -228,10 +228,13 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		v.exclude[ns] = true
 	}
 	v.onBegun = func(resumed bool) {
+		v.mu.Lock()
+		objects := len(v.index)
+		v.mu.Unlock()
 		if resumed {
-			log.Info("resumed", "objects", len(v.index))
+			log.Info("resumed", "objects", objects)
 		} else {
-			log.Info("listed", "objects", len(v.index))
+			log.Info("listed", "objects", objects)
 		}
 		if i.begun.Add(1) == int64(views) {
 			i.setStatus(nil)

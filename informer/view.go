@@ -56,10 +56,10 @@ type Known struct {
 }
 
 // view is the store under one Reflector: the index of one watch, and what makes
-// deltas of the differences. Only the Reflector's goroutine changes it (its resync
-// period is zero). Snapshots read the index from another: mu is held from a change of
-// it until the delta has been handed over, so that nobody sees a state before the
-// lanes do, and is not held between the objects of a list.
+// deltas of the differences. Only the Reflector's goroutine changes what is there (its
+// resync period is zero). Snapshots read the index from another one, and a third puts
+// bodies aside: mu is held from a change until the delta has been handed over, so that
+// nobody sees a state before the lanes do, and is not held between the objects of a list.
 //
 // The Reflector logs what a store returns as an error and goes on past the event,
 // so no method here fails: where a delta can not be handed over they block, and
@@ -225,21 +225,29 @@ func (v *view) compare(list []any, like event.Delta) error {
 			return err
 		}
 	}
-	var gone []*event.Object
-	for _, known := range v.index {
-		if known.round != v.round {
-			gone = append(gone, known.Object)
-		}
-	}
-	for _, o := range gone {
+	for _, key := range v.unseen() {
 		if err := v.reading.Err(); err != nil {
 			return err
 		}
-		if err := v.locked(func() error { return v.missed(o) }); err != nil {
+		// Only its body may have been put aside meanwhile.
+		if err := v.locked(func() error { return v.missed(v.index[key].Object) }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unseen are the keys of what the current list did not have.
+func (v *view) unseen() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var keys []string
+	for key, known := range v.index {
+		if known.round != v.round {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 func (v *view) locked(do func() error) error {
