@@ -31,7 +31,7 @@ import (
 
 // modelWorlds is how many worlds there are where KBRIDGE_SEEDS does not say: as many as
 // fit into some ten seconds.
-const modelWorlds = 200
+const modelWorlds = 100
 
 // TestEverySinkEndsWithTheTruth runs the whole of kbridge, from a scripted API server
 // to scripted brokers, in virtual time, many times with other faults. KBRIDGE_SEED=n
