@@ -536,7 +536,9 @@ func TestAKafkaBrokerThatIsKilledForAMinuteUnderChurnLosesNothing(t *testing.T) 
 	cluster := testcluster.Shared(t)
 	brokers := kafkabroker.New(t)
 	ns := cluster.CreateNamespace(t)
-	p := start(t, cluster, configMapsOf(ns)+kafkaSinks(kafkaEntry("live", brokers, "", "partitions: 3", "linger: 0s")))
+	// The window holds all that changes in a minute, however fast the machine is: nothing is
+	// to be folded.
+	p := start(t, cluster, configMapsOf(ns)+kafkaSinks(kafkaEntry("live", brokers, "window: {bytes: 1GiB, events: 1000000}", "partitions: 3", "linger: 0s")))
 	p.ready()
 	announced(t, brokers, configMapTopic)
 	// Some names are used again and again: their events are acknowledged one by one, and
