@@ -4,16 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kbridge-io/kbridge/event"
-	"github.com/kbridge-io/kbridge/internal/spill"
+	"github.com/kbridge-io/kbridge/internal/spill/spilltest"
 	"github.com/kbridge-io/kbridge/sinks"
 )
 
@@ -133,10 +130,7 @@ func TestBodiesThatCanNotBeReadAreCountedAndLoggedOnce(t *testing.T) {
 			}
 			done(nil)
 		})
-		aside, err := spill.Open(t.TempDir(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		aside := spilltest.Open(t)
 		f, p := r.feed()
 		deltas := []*event.Delta{update("a", 1, 100), update("b", 2, 100), update("c", 3, 100)}
 		for _, d := range deltas {

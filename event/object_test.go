@@ -2,28 +2,15 @@ package event
 
 import (
 	"bytes"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/kbridge-io/kbridge/internal/spill"
+	"github.com/kbridge-io/kbridge/internal/spill/spilltest"
 )
 
-func openSpill(t *testing.T) *spill.File {
-	t.Helper()
-	f, err := spill.Open(t.TempDir(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	return f
-}
-
 func TestAnObjectWhoseBodyIsPutAsideSaysTheSame(t *testing.T) {
-	f := openSpill(t)
+	f := spilltest.Open(t)
 	dictionary := someDictionary()
 	plain := &Object{UID: "u", ResourceVersion: "7", Body: someBody(3)}
 	plain.Identify("shop/checkout", "shop", "checkout")
@@ -55,7 +42,7 @@ func TestAnObjectWhoseBodyIsPutAsideSaysTheSame(t *testing.T) {
 }
 
 func TestAnEventWhoseBodyCanNotBeReadSaysWhatIsKnownAndThatItIsNotAll(t *testing.T) {
-	f := openSpill(t)
+	f := spilltest.Open(t)
 	o := (&Object{Namespace: "shop", Name: "checkout", UID: "u", ResourceVersion: "7", Body: someBody(3)}).PutAside(f)
 	for o.Aside.Len() > 0 && f.Size() < 1<<20 { // until its segment is on the disk
 		f.Put(make([]byte, 100<<10))

@@ -3,7 +3,6 @@ package informer
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,18 +13,8 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/scriptedapi"
-	"github.com/kbridge-io/kbridge/internal/spill"
+	"github.com/kbridge-io/kbridge/internal/spill/spilltest"
 )
-
-func openSpill(t *testing.T) *spill.File {
-	t.Helper()
-	f, err := spill.Open(t.TempDir(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	return f
-}
 
 // indexed is the object of that key in the first view.
 func (b *bench) indexed(key string) (o *event.Object) {
@@ -41,7 +30,7 @@ func TestTheBodiesOfAListAreAsideAtOnceAndThoseOfChangesWhenTheyAreStored(t *tes
 	configMap := func(api *scriptedapi.Server, name, value string) {
 		api.Put(configMaps, map[string]any{"metadata": map[string]any{"name": name, "namespace": "shop"}, "data": map[string]any{"value": value}})
 	}
-	aside := openSpill(t)
+	aside := spilltest.Open(t)
 	inBubbleWith(t, config.Resource{Resource: "configmaps"}, aside, func(api *scriptedapi.Server) {
 		configMap(api, "a", "one")
 		configMap(api, "b", "one")
@@ -82,7 +71,7 @@ func TestTheBodiesOfAListAreAsideAtOnceAndThoseOfChangesWhenTheyAreStored(t *tes
 
 func TestWhatIsLeftInAWastefulFileMovesAndIsTheSame(t *testing.T) {
 	m := NewMetrics(prometheus.NewRegistry())
-	v := &view{aside: openSpill(t), index: map[string]indexed{}, counters: newViewCounters(m, "things")}
+	v := &view{aside: spilltest.Open(t), index: map[string]indexed{}, counters: newViewCounters(m, "things")}
 	body := func(n int) []byte {
 		return fmt.Appendf(nil, `{"name":"thing-%d","value":%q}`, n, strings.Repeat("x", 16<<10))
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/kbridge-io/kbridge/informer"
 	"github.com/kbridge-io/kbridge/internal/scriptedapi"
 	"github.com/kbridge-io/kbridge/internal/spill"
+	"github.com/kbridge-io/kbridge/internal/spill/spilltest"
 	"github.com/kbridge-io/kbridge/sinks"
 	"github.com/kbridge-io/kbridge/state"
 )
@@ -354,7 +355,7 @@ func (w *world) start() {
 			return out, nil
 		},
 		aside: func(config.State) (*spill.File, error) {
-			return spill.Open(w.t.TempDir(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+			return spilltest.Open(w.t), nil
 		},
 		deadLetters: func(s config.Sink) (sinks.DeadLetters, error) {
 			w.mu.Lock()

@@ -55,7 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 			t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
 			h := open(t)
 			if needs != nil && !needs(h) {
-				t.Skip("not for this sink's broker")
+				t.Skip("the harness offers no broker that does what this asks for")
 			}
 			test(t, h)
 		})

@@ -11,7 +11,7 @@ import (
 func TestAFullFileSystemIsAnErrorThatPasses(t *testing.T) {
 	mount := t.TempDir()
 	if err := syscall.Mount("tmpfs", mount, "tmpfs", 0, "size=24m"); err != nil {
-		t.Skip("a small file system can not be mounted here: ", err) // a limit on the file's size tests the same elsewhere
+		t.Skip("a small file system can not be mounted here, and the tests with a limit on the file's size show the same: ", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(mount, 0); err != nil {

@@ -4,17 +4,14 @@ package statetest
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kbridge-io/kbridge/event"
-	"github.com/kbridge-io/kbridge/internal/spill"
+	"github.com/kbridge-io/kbridge/internal/spill/spilltest"
 	"github.com/kbridge-io/kbridge/state"
 )
 
@@ -377,11 +374,7 @@ func refused(t *testing.T, u *subject) {
 // packed commits bodies that are packed with two dictionaries, the second of which the
 // same object needs later.
 func packed(t *testing.T, u *subject) {
-	aside, err := spill.Open(t.TempDir(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = aside.Close() }()
+	aside := spilltest.Open(t)
 	for round, version := range []string{"7", "8"} {
 		var samples []byte
 		for n := range 40 {
