@@ -19,14 +19,14 @@ type behind struct {
 	goneAt       time.Time
 	now          *event.Object // what is there, or nil
 	nowAt        time.Time
-	deltas       int    // folded into this
-	inferred     bool   // found by comparison, not seen
-	first        bool   // owed to the sink's first snapshot
-	unsure       bool   // the sink may have received more from an earlier run than was stored
-	guessed      bool   // that it received uid is an instance of this
-	maybe        string // the uid that it may have received beyond what was stored
-	number       uint64 // of the first delta that was folded into this
-	next         *behind
+	deltas       int     // folded into this
+	inferred     bool    // found by comparison, not seen
+	first        bool    // owed to the sink's first snapshot
+	unsure       bool    // the sink may have received more from an earlier run than was stored
+	guessed      bool    // that it received uid is an instance of this
+	maybe        string  // the uid that it may have received beyond what was stored
+	number       uint64  // of the first delta that was folded into this
+	prev, next   *behind // the port's others, in order of arrival
 }
 
 // fold adds a delta to what the port's sink is behind on. The lane's lock is held.
@@ -76,7 +76,6 @@ func (p *Port) fold(d *event.Delta, number uint64) {
 		p.metrics.unseen.Inc()
 	}
 	if b.now == nil && b.gone == nil {
-		// The sink has never heard of the object, and need not.
 		p.metrics.folded.Add(float64(b.deltas))
 		p.drop(b)
 	}
@@ -113,20 +112,35 @@ func wentBack(version, before string) bool {
 func (p *Port) enqueue(b *behind) {
 	p.lane.owed(b, 1)
 	p.mostBehind = max(p.mostBehind, len(p.behind))
-	if p.lastBehind == nil {
+	if b.prev = p.lastBehind; b.prev == nil {
 		p.firstBehind = b
 	} else {
-		p.lastBehind.next = b
+		b.prev.next = b
 	}
 	p.lastBehind = b
 	p.lane.nudge()
 }
 
-// drop forgets b, which stays in the queue until its turn and is passed over then.
-func (p *Port) drop(b *behind) {
+// unlink takes b out of what the port is behind on.
+func (p *Port) unlink(b *behind) {
 	delete(p.behind, b.key)
-	b.port = nil
 	p.lane.owed(b, -1)
+	if b.prev == nil {
+		p.firstBehind = b.next
+	} else {
+		b.prev.next = b.next
+	}
+	if b.next == nil {
+		p.lastBehind = b.prev
+	} else {
+		b.next.prev = b.prev
+	}
+	b.prev, b.next = nil, nil
+}
+
+// drop forgets b: the sink never heard of the object, and need not.
+func (p *Port) drop(b *behind) {
+	p.unlink(b)
 	if b.first {
 		p.snapshotLess()
 	}
@@ -200,16 +214,11 @@ const maxShared = 512
 // deletion, as what is there now, or as both where it was made anew. It returns false
 // when there is none, or none may go yet.
 func (p *Port) emit() bool {
-	for p.firstBehind != nil && p.firstBehind.port == nil {
-		p.shift()
-	}
 	b := p.firstBehind
 	if b == nil || !p.mayGo() || !b.isStored() {
 		return false
 	}
-	p.shift()
-	delete(p.behind, b.key)
-	p.lane.owed(b, -1)
+	p.unlink(b)
 	events := 0
 	inferred := b.inferred || b.deltas != 1
 	if b.gone != nil {
@@ -248,14 +257,6 @@ func (b *behind) isStored() bool {
 // putGone puts the deletion of what the sink had into the window.
 func (p *Port) putGone(b *behind, inferred bool) {
 	p.put(&event.Delta{Type: event.Deleted, Resource: p.resource, Object: b.gone, Inferred: inferred, Time: b.goneAt}, base{b.uid, b.version, b.gone, b.guessed})
-}
-
-func (p *Port) shift() {
-	b := p.firstBehind
-	if p.firstBehind = b.next; p.firstBehind == nil {
-		p.lastBehind = nil
-	}
-	b.next = nil
 }
 
 // put encodes a delta that was folded or is part of a snapshot, and puts it into the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -418,5 +419,33 @@ func TestMarkersMayBeRefusedBeyondTheWindow(t *testing.T) {
 		if n := len(r.letters()); n != 8 {
 			t.Errorf("%d dead letters", n)
 		}
+	})
+}
+
+func TestWhatComesAndGoesWhileASinkIsBehindLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, d, w := stuck(t)
+		go w.has("k")
+		time.Sleep(6 * time.Second)
+		if !r.isFolding() {
+			t.Fatal("it does not fold")
+		}
+		w.has("kept")
+		for i := range 500 {
+			job := "job" + strconv.Itoa(i)
+			w.has(job)
+			w.gone(job)
+		}
+		r.Lane.mu.Lock()
+		p, listed := r.ports[0], 0
+		for b := p.firstBehind; b != nil; b = b.next {
+			listed++
+		}
+		if listed != len(p.behind) || listed > 10 {
+			t.Errorf("%d objects are in the list, and %d in the map", listed, len(p.behind))
+		}
+		r.Lane.mu.Unlock()
+		d.run()
+		r.drain()
 	})
 }

@@ -2,7 +2,7 @@ package bridge
 
 import (
 	"context"
-	"sync"
+	"fmt"
 	"time"
 
 	"github.com/kbridge-io/kbridge/event"
@@ -19,7 +19,6 @@ type Feed struct {
 	number  uint64   // of the last delta
 	settled uint64   // of the last one that all ports were done with when they were asked; the keeper's
 	index   Index
-	walking sync.Mutex // one snapshot at a time
 }
 
 // NewFeed makes the feed of a watch that nothing is remembered of.
@@ -126,44 +125,23 @@ func (f *Feed) Restated(o *event.Object) {
 	}
 }
 
-// Snapshot says again what is there, to every sink at its own pace, and returns when
-// all of them have it or ctx has ended.
-func (f *Feed) Snapshot(ctx context.Context, id string) error {
-	f.walking.Lock()
-	defer f.walking.Unlock()
-	walks := make([]chan error, len(f.ports))
-	for i, p := range f.ports {
-		if !p.types[event.Synced] {
-			continue
-		}
-		walks[i] = make(chan error, 1)
-		go func() { walks[i] <- p.walk(ctx, id, p.Position(), f.index) }()
-	}
-	for i, walk := range walks {
-		if walk == nil {
-			continue
-		}
-		if err := f.ports[i].awaitWalk(walk); err != nil {
-			return err
+// Sinks implements informer.Handler.
+func (f *Feed) Sinks() []string {
+	var sinks []string
+	for _, p := range f.ports {
+		if p.types[event.Synced] {
+			sinks = append(sinks, p.lane.Name())
 		}
 	}
-	return ctx.Err()
+	return sinks
 }
 
-// awaitWalk waits for a walk's end, which is near when its context ends. It does not
-// wait for a sink that has fallen behind: the walk goes on by itself, the sink gets no
-// other one before it has ended, and the other sinks' next snapshots need not wait.
-func (p *Port) awaitWalk(walk <-chan error) error {
-	for {
-		look := time.NewTimer(time.Second)
-		select {
-		case err := <-walk:
-			look.Stop()
-			return err
-		case <-look.C:
-			if p.lane.isFolding() {
-				return nil
-			}
+// Snapshot implements informer.Handler.
+func (f *Feed) Snapshot(ctx context.Context, sink, id string) error {
+	for _, p := range f.ports {
+		if p.lane.Name() == sink {
+			return p.walk(ctx, id, f.index)
 		}
 	}
+	return fmt.Errorf("BUG: a snapshot for sink %s, which does not take %s", sink, f.id)
 }

@@ -124,6 +124,11 @@ type rig struct {
 // change sets what a test wants otherwise.
 type change func(*Options)
 
+// called gives the sink another name.
+func called(name string) change {
+	return func(o *Options) { o.Sink = named{o.Sink.(testSink), name} }
+}
+
 func newRig(t *testing.T, publish func(context.Context, *event.Event, func(error)), changes ...change) *rig {
 	t.Helper()
 	r := &rig{t: t, reg: prometheus.NewRegistry(), file: filepath.Join(t.TempDir(), "dead", "live.jsonl"), log: &logText{}}

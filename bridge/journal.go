@@ -13,7 +13,8 @@ import (
 // the position at which that is true.
 type journal struct {
 	mu      sync.Mutex
-	pending []journalStep // in order; at most what the windows hold, and what came since the last collection
+	pending []journalStep // in order
+	packed  int           // steps that were left when they were compacted last
 	info    state.ViewInfo
 	dirty   bool // the info has changed since the last collection
 	ended   bool // the first list has ended, from number on
@@ -109,11 +110,51 @@ func (j *journal) collect(settled uint64, change *state.ViewChange, limit int) (
 	if j.ended && settled >= j.from && !more {
 		j.ended, j.info.Listed, j.dirty = false, true, true
 	}
+	if !more {
+		j.compact()
+	}
 	changed = j.dirty
 	j.dirty = false
 	change.Info = j.info
 	return changed, more
 }
+
+// compact folds what no sink has settled into the last state of each object, so that the
+// journal has no more steps than there are objects, whatever the sinks take: deltas that
+// a sink filters take no place in its window, and a sink that blocks settles nothing. What
+// was folded is settled whole or not at all, with the last label in it; so that is done
+// only where the journal has grown to twice its size. The lock is held.
+func (j *journal) compact() {
+	if len(j.pending) < max(minCompaction, 2*j.packed) {
+		return
+	}
+	end := len(j.pending)
+	for end > 0 && !j.pending[end-1].label {
+		end-- // what has no label behind it belongs to a list, whose objects come once
+	}
+	if end > 0 {
+		last := j.pending[end-1]
+		newest := make(map[string]*event.Object, j.packed)
+		for _, s := range j.pending[:end] {
+			if !s.label {
+				newest[s.text] = s.object
+			}
+		}
+		// A list that ended within is settled with the rest.
+		if j.ended && j.from < last.number {
+			j.from = last.number
+		}
+		folded := make([]journalStep, 0, len(newest)+1+len(j.pending)-end)
+		for key, o := range newest {
+			folded = append(folded, journalStep{number: last.number, text: key, object: o})
+		}
+		j.pending = append(append(folded, last), j.pending[end:]...)
+	}
+	j.packed = len(j.pending)
+}
+
+// minCompaction is how many steps a journal may have in any case.
+const minCompaction = 1000
 
 // progress is how far the port is: all deltas up to the number are dealt with, or
 // recorded as what its sink is behind on, and position is the label there. What is

@@ -81,8 +81,9 @@ type Known struct {
 	Objects []*event.Object
 	// Snapshot is the id of a first snapshot that was not completed.
 	Snapshot string
-	// Again is the id of a snapshot that said again what is there and was not completed.
-	Again string
+	// Again are the ids of snapshots that said again what is there and were not completed,
+	// by sink.
+	Again map[string]string
 }
 
 // Rules are what bodies go through before anybody sees them.
@@ -98,7 +99,7 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f := &Feed{id: id, index: index, ports: ports, journal: &journal{}}
-	known := &Known{}
+	known := &Known{Again: map[string]string{}}
 	objects := map[string]*event.Object{}
 	var err error
 	known.ViewInfo, err = k.store.LoadView(id, func(o *event.Object) error {
@@ -170,7 +171,7 @@ func (k *Keeper) loadPort(f *Feed, p *Port, known *Known, objects map[string]*ev
 		known.Snapshot = s.id
 		s.listed, s.version = known.Listed, known.Position
 	case info.Snapshot != nil:
-		known.Again = info.Snapshot.ID
+		known.Again[p.lane.Name()] = info.Snapshot.ID
 		p.again = info.Snapshot
 	}
 	for key, r := range records {

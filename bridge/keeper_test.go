@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -470,7 +471,7 @@ func TestAStartWithoutNewsIsCertainAtOnce(t *testing.T) {
 		l = start(t, m, s, setup{}, d)
 		l.feed.Resumes("1")
 		began := time.Now()
-		if err := l.feed.Snapshot(t.Context(), "R"); err != nil {
+		if err := snapshotAll(t.Context(), l.feed, "R"); err != nil {
 			t.Error(err)
 		}
 		if waited := time.Since(began); waited > time.Second {
@@ -561,7 +562,7 @@ func TestASnapshotThatWasCutShortKeepsItsID(t *testing.T) {
 		// And one that says again what is there.
 		hold(d)
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _ = l.feed.Snapshot(ctx, "R") }()
+		go func() { _ = snapshotAll(ctx, l.feed, "R") }()
 		d.answer(2)
 		l.store()
 		l.kill()
@@ -569,7 +570,7 @@ func TestASnapshotThatWasCutShortKeepsItsID(t *testing.T) {
 		for range 3 { // however often it is stopped before it can begin
 			d = &desk{flow: true}
 			l = start(t, m, s, setup{}, d)
-			if l.known.Again != "R" || l.known.Snapshot != "" {
+			if l.known.Again["sink0"] != "R" || l.known.Snapshot != "" {
 				t.Fatalf("the state knows of %q and %q", l.known.Again, l.known.Snapshot)
 			}
 			l.store()
@@ -577,7 +578,7 @@ func TestASnapshotThatWasCutShortKeepsItsID(t *testing.T) {
 		}
 		l = start(t, m, s, setup{}, d)
 		l.resume()
-		if err := l.feed.Snapshot(t.Context(), l.known.Again); err != nil {
+		if err := snapshotAll(t.Context(), l.feed, l.known.Again["sink0"]); err != nil {
 			t.Error(err)
 		}
 		d.wants(t, 0, "started R", "synced a1/1 in R", "synced b1/2 in R", "synced c1/3 in R", "completed R")
@@ -810,6 +811,46 @@ func TestAnIndexThatIsOlderThanARecordIsNoNews(t *testing.T) {
 				l.drain()
 				d.wants(t, 0, c.want...)
 			})
+		})
+	}
+}
+
+func TestTheJournalIsBoundedByTheObjectsWhateverASinkFilters(t *testing.T) {
+	for _, fold := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, m, d := newAPIServer(), newMemory(), &desk{flow: true}
+			l := start(t, m, s, setup{types: []event.Type{event.Deleted}, change: []change{func(o *Options) { o.Fold = fold }}}, d)
+			s.has("a", "b")
+			l.list()
+			l.drain()
+			l.store()
+			hold(d)
+			s.gone("a") // it is in flight, and stays so
+			l.sync()
+			synctest.Wait()
+			largest := 0
+			for range 200 {
+				for i := range 100 {
+					s.has("b", "c"+strconv.Itoa(i%10))
+				}
+				l.sync()
+				s.history = nil
+				l.store()
+				largest = max(largest, l.feed.journal.length())
+			}
+			if largest > 3*minCompaction {
+				t.Errorf("the journal had %d steps for a dozen objects", largest)
+			}
+			if o := m.view().objects["shop/b"]; !fold && o.ResourceVersion != "2" {
+				t.Errorf("version %s of b is stored, before the deletion of a is acknowledged", o.ResourceVersion)
+			}
+			last := s.objects["b"].ResourceVersion
+			d.run()
+			l.drain()
+			l.store()
+			if v := m.view(); v.info.Position != strconv.Itoa(s.version) || v.objects["shop/b"].ResourceVersion != last || v.objects["shop/a"] != nil || len(v.objects) != 11 {
+				t.Errorf("at %s %d objects are stored, want 11 at %d", v.info.Position, len(v.objects), s.version)
+			}
 		})
 	}
 }

@@ -40,7 +40,7 @@ type Port struct {
 
 	behind                  map[event.Key]*behind
 	mostBehind              int     // since the map was made
-	firstBehind, lastBehind *behind // in order of arrival; some may have been dropped
+	firstBehind, lastBehind *behind // in order of arrival
 	snapshot                *snapshot
 	again                   *state.Snapshot // one that an earlier run did not complete, until one begins
 

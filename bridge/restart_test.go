@@ -200,7 +200,7 @@ func runRestarts(t *testing.T, seed uint64) {
 					l.list()
 				}
 				if i == snapshotAt {
-					watcher.Go(func() { _ = l.feed.Snapshot(ctx, fmt.Sprint("R", n)) })
+					watcher.Go(func() { _ = snapshotAll(ctx, l.feed, fmt.Sprint("R", n)) })
 				}
 				l.sync()
 			}

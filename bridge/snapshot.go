@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/kbridge-io/kbridge/event"
@@ -177,18 +178,26 @@ func (p *Port) endList(resourceVersion string) {
 	}
 }
 
+// ErrSnapshotUnderWay says that a sink has a snapshot under way, a first one perhaps,
+// and gets no other one beside it.
+var ErrSnapshotUnderWay = errors.New("a snapshot is under way")
+
 // walk says again what is there: an event for each object, with its state at its
 // turn, at the pace that half of the window allows. It returns when the closing
-// marker is acknowledged, or ctx has ended.
-func (p *Port) walk(ctx context.Context, id string, version string, index Index) error {
+// marker is acknowledged, or ctx has ended, or at once with ErrSnapshotUnderWay.
+func (p *Port) walk(ctx context.Context, id string, index Index) error {
 	l := p.lane
 	l.mu.Lock()
-	if err := p.awaitCertainty(ctx); err != nil || p.snapshot != nil {
+	err := p.awaitCertainty(ctx)
+	if err == nil && p.snapshot != nil {
+		err = ErrSnapshotUnderWay
+	}
+	if err != nil {
 		l.mu.Unlock()
-		return err // one at a time: the one under way says it all
+		return err
 	}
 	s := p.beginSnapshot(id, false, 0)
-	s.version = version
+	s.version = p.position
 	l.mu.Unlock()
 	// What changes before the sink has the marker is not to be missing from the snapshot.
 	if err := l.awaitShare(ctx, s); err != nil {

@@ -150,7 +150,7 @@ func TestAWalkSaysEachObjectOnceWithItsStateAtItsTurn(t *testing.T) {
 		d.flow = false
 		d.mu.Unlock()
 		ended := make(chan error, 1)
-		go func() { ended <- w.feed.Snapshot(t.Context(), "R") }()
+		go func() { ended <- snapshotAll(t.Context(), w.feed, "R") }()
 		d.wants(t, 20, "started R") // and no event before it is acknowledged
 		d.answer(1)
 		d.wants(t, 21, "synced n001/1 in R", "synced n011/2 in R", "synced n021/3 in R", "synced n031/4 in R")
@@ -198,7 +198,7 @@ func TestAWalkWaitsWhileTheSinkIsBehind(t *testing.T) {
 		go w.has("k")
 		time.Sleep(5 * time.Second)
 		w.has("a")
-		go func() { ended <- w.feed.Snapshot(t.Context(), "R") }()
+		go func() { ended <- snapshotAll(t.Context(), w.feed, "R") }()
 		synctest.Wait()
 		w.gone("a") // what it waits for may come to nothing
 		d.run()
@@ -243,13 +243,13 @@ func TestASnapshotThatComesWhileOneRunsIsPartOfIt(t *testing.T) {
 		p := r.port()
 		w := watchOf(t, p)
 		w.lists("S", "a")
-		if err := w.feed.Snapshot(t.Context(), "R"); err != nil {
-			t.Error(err)
+		if err := snapshotAll(t.Context(), w.feed, "R"); !errors.Is(err, ErrSnapshotUnderWay) {
+			t.Errorf("a second snapshot ends with %v", err)
 		}
 		d.run()
 		d.wants(t, 0, "started S", "added a1/1 in S", "completed S")
 		for _, id := range []string{"R1", "R2"} { // one after the other
-			if err := w.feed.Snapshot(t.Context(), id); err != nil {
+			if err := snapshotAll(t.Context(), w.feed, id); err != nil {
 				t.Error(err)
 			}
 		}
@@ -272,7 +272,7 @@ func TestAWalkEndsWithItsContextWhereverItIs(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			ended := make(chan error, 1)
-			go func() { ended <- w.feed.Snapshot(ctx, "R") }()
+			go func() { ended <- snapshotAll(ctx, w.feed, "R") }()
 			d.answer(answers)
 			began := time.Now()
 			err := <-ended
@@ -288,8 +288,8 @@ func TestAWalkEndsWithItsContextWhereverItIs(t *testing.T) {
 func TestTwoSinksHaveASnapshotAtTheirOwnPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow, quick := &desk{}, &desk{flow: true}
-		r, s := newRig(t, slow.publish), newRig(t, quick.publish)
-		none := newRig(t, quick.publish)
+		r, s := newRig(t, slow.publish), newRig(t, quick.publish, called("quick"))
+		none := newRig(t, quick.publish, called("none"))
 		w := watchOf(t, r.port(), s.port(), none.port(event.Added))
 		w.lists("S", "a", "b")
 		slow.run()
@@ -299,7 +299,7 @@ func TestTwoSinksHaveASnapshotAtTheirOwnPace(t *testing.T) {
 		slow.mu.Unlock()
 		before := len(quick.told())
 		ended := make(chan error, 1)
-		go func() { ended <- w.feed.Snapshot(t.Context(), "R") }()
+		go func() { ended <- snapshotAll(t.Context(), w.feed, "R") }()
 		quick.wants(t, before, "started R", "synced a1/1 in R", "synced b1/2 in R", "completed R")
 		slow.wants(t, 4, "started R")
 		select {
@@ -312,6 +312,25 @@ func TestTwoSinksHaveASnapshotAtTheirOwnPace(t *testing.T) {
 			t.Error(err)
 		}
 		slow.wants(t, 4, "started R", "synced a1/1 in R", "synced b1/2 in R", "completed R")
+	})
+}
+
+func TestASinkThatIsAwayHoldsUpNoSnapshotOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead, healthy := &desk{}, &desk{flow: true}
+		away := newRig(t, dead.publish, folds)
+		w := watchOf(t, away.port(), newRig(t, healthy.publish, folds, called("healthy")).port())
+		w.has("a", "b") // the window of the one that is away does not fill
+		synctest.Wait()
+		for _, id := range []string{"R1", "R2", "R3"} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if err := w.feed.Snapshot(ctx, "healthy", id); err != nil {
+				t.Errorf("snapshot %s: %v", id, err)
+			}
+			cancel()
+		}
+		dead.run()
+		away.drain()
 	})
 }
 
@@ -347,7 +366,7 @@ func TestASnapshotTakesAsMuchOfTheQueueAsALiveChangeMayWaitFor(t *testing.T) {
 		w.lists("S", names...)
 		r.drain()
 		hold(d)
-		go func() { _ = w.feed.Snapshot(t.Context(), "R") }()
+		go func() { _ = snapshotAll(t.Context(), w.feed, "R") }()
 		d.answer(1)
 		for range 3 {
 			synctest.Wait()

@@ -251,6 +251,19 @@ func (w *watching) lists(snapshot string, names ...string) {
 	w.feed.ListEnds(strconv.Itoa(w.version))
 }
 
+// snapshotAll says again what is there to all sinks, each at its own pace, and returns
+// when they have it.
+func snapshotAll(ctx context.Context, f *Feed, id string) error {
+	sinks := f.Sinks()
+	errs := make([]error, len(sinks))
+	var running sync.WaitGroup
+	for i, sink := range sinks {
+		running.Go(func() { errs[i] = f.Snapshot(ctx, sink, id) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
 // folds lets a sink fall behind after five seconds of a full window of four events.
 func folds(o *Options) { o.Fold, o.FoldAfter, o.MaxEvents = true, 5*time.Second, 4 }
 

@@ -153,17 +153,26 @@ func (i *Informer) Run(ctx context.Context) error {
 	return nil
 }
 
-// snapshots says again what is there: what an earlier run began and did not complete,
-// what a start is to say, and then whenever the resync period has passed. There is
-// never more than one snapshot of the resource at a time.
+// snapshots says again to each sink what is there, for as long as ctx lasts.
 func (i *Informer) snapshots(ctx context.Context, watches []*watching) {
+	var running sync.WaitGroup
+	for _, sink := range watches[0].view.handler.Sinks() {
+		running.Go(func() { i.snapshotsTo(ctx, watches, sink) })
+	}
+	running.Wait()
+}
+
+// snapshotsTo says again to a sink what is there: what an earlier run began and did not
+// complete, what a start is to say, and then whenever the resync period has passed. There
+// is never more than one snapshot of the resource at a time for the sink.
+func (i *Informer) snapshotsTo(ctx context.Context, watches []*watching, sink string) {
 	for _, w := range watches {
-		id := w.again
+		id := w.again[sink]
 		if id == "" && w.resumed && i.opts.Resource.OnStart == config.OnStartSnapshot {
 			id = event.NewSnapshotID(time.Now())
 		}
 		if id != "" {
-			i.snapshot(ctx, w, id)
+			w.snapshot(ctx, sink, id)
 		}
 	}
 	if i.opts.Resource.Resync == 0 {
@@ -178,20 +187,24 @@ func (i *Informer) snapshots(ctx context.Context, watches []*watching) {
 			return
 		}
 		for _, w := range watches {
-			i.snapshot(ctx, w, event.NewSnapshotID(time.Now()))
+			w.snapshot(ctx, sink, event.NewSnapshotID(time.Now()))
 		}
 	}
 }
 
-func (i *Informer) snapshot(ctx context.Context, w *watching, id string) {
+// snapshot says again to a sink what the watch has.
+func (w *watching) snapshot(ctx context.Context, sink, id string) {
 	if !w.view.listed.Load() {
 		return // a snapshot of a part would say of the rest that it is gone
 	}
 	began := time.Now()
-	if err := w.view.handler.Snapshot(ctx, id); err != nil {
-		return // stopped; the state knows that it is not complete
+	switch err := w.view.handler.Snapshot(ctx, sink, id); {
+	case ctx.Err() != nil: // stopped; the state knows that it is not complete
+	case err != nil:
+		w.log.Info("snapshot left out", "sink", sink, "err", err)
+	default:
+		w.log.Info("snapshot sent", "sink", sink, "snapshot", id, "took", time.Since(began).Round(time.Millisecond))
 	}
-	w.log.Info("snapshot sent", "snapshot", id, "took", time.Since(began).Round(time.Millisecond))
 }
 
 // watch builds one watch: the store, the requests, and client-go's Reflector

@@ -67,7 +67,12 @@ func (r *recorder) ListBegins(snapshot string) {
 
 func (r *recorder) ListEnds(rv string) { r.Position(rv) }
 
-func (r *recorder) Snapshot(ctx context.Context, id string) error {
+// recorded is the name of the recorder's one sink.
+const recorded = "recorded"
+
+func (r *recorder) Sinks() []string { return []string{recorded} }
+
+func (r *recorder) Snapshot(ctx context.Context, _, id string) error {
 	if r.snapshot == nil {
 		return nil
 	}

@@ -426,7 +426,7 @@ func TestASnapshotThatWasNotCompletedComesFirstAndThenOneAtATime(t *testing.T) {
 		api.Create(configMaps, configMap("two", "x", nil))
 	}, func(b *bench) {
 		known := b.stop()
-		known.Again = "again"
+		known.Again = map[string]string{recorded: "again"}
 		var found []walk
 		b.start(known, walks(&found, 10*time.Second))
 		time.Sleep(2*time.Minute + 30*time.Second)
@@ -503,7 +503,7 @@ func TestNoSnapshotBeginsBeforeTheFirstListHasEnded(t *testing.T) {
 func TestASnapshotEndsWithTheInformer(t *testing.T) {
 	inBubble(t, selection(configMaps), twoObjects, func(b *bench) {
 		known := b.stop()
-		known.Again = "again"
+		known.Again = map[string]string{recorded: "again"}
 		var found []walk
 		b.start(known, walks(&found, 1000*time.Hour))
 		b.rest()
@@ -554,7 +554,7 @@ func TestAStopDoesNotDeadlockWhileADeltaWaitsAndASnapshotReads(t *testing.T) {
 		known := b.stop()
 		reading := make(chan struct{})
 		var walked error
-		known.Again = "again"
+		known.Again = map[string]string{recorded: "again"}
 		b.start(known, func(r *recorder) {
 			r.gate = make(chan struct{})
 			r.snapshot = func(ctx context.Context, _ string) error {

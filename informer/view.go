@@ -37,9 +37,13 @@ type Handler interface {
 	Resumes(resourceVersion string)
 	// Restated says that the index has another body for a state that it had.
 	Restated(o *event.Object)
-	// Snapshot says again what is there, at the pace of each sink, and returns when
-	// they have it or ctx has ended. Another goroutine calls it.
-	Snapshot(ctx context.Context, id string) error
+	// Sinks are the names of those that take snapshots. Each has them by itself, so that
+	// none waits for another one that is slow or away.
+	Sinks() []string
+	// Snapshot says again to a sink what is there, at its pace, and returns when it has
+	// it. An error says that it has not: ctx has ended, or another one is under way. One
+	// goroutine calls it for each sink.
+	Snapshot(ctx context.Context, sink, id string) error
 }
 
 // Known is what a handler remembers of a view from an earlier run.
@@ -51,8 +55,8 @@ type Known struct {
 	Listed bool
 	// Snapshot is the id of a first snapshot that was not completed, or empty.
 	Snapshot string
-	// Again is the id of a later snapshot that was not completed, or empty.
-	Again string
+	// Again are the ids of later snapshots that were not completed, by sink.
+	Again map[string]string
 }
 
 // view is the store under one Reflector: the index of one watch, and what makes

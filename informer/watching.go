@@ -19,8 +19,8 @@ type watching struct {
 	reflector *cache.Reflector
 	view      *view
 	log       *slog.Logger
-	resumed   bool        // an earlier run knew the view
-	again     string      // the id of a snapshot that it did not complete
+	resumed   bool              // an earlier run knew the view
+	again     map[string]string // the ids of snapshots that it did not complete, by sink
 	onError   func(error) // told why the beginning is still awaited
 }
 
