@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,6 +99,9 @@ type Rules struct {
 func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index, ports ...*Port) (*Feed, *Known, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if slices.ContainsFunc(k.feeds, func(f *Feed) bool { return f.id == id }) {
+		return nil, nil, fmt.Errorf("BUG: two watches are stored as %s", id)
+	}
 	f := &Feed{id: id, index: index, ports: ports, journal: &journal{}}
 	known := &Known{Again: map[string]string{}}
 	objects := map[string]*event.Object{}

@@ -24,6 +24,7 @@ type memory struct {
 	mu      sync.Mutex
 	views   map[state.ViewID]memoryView
 	lanes   map[state.LaneID]memoryLane
+	epoch   uint32
 	commits int
 	largest int // number of objects of a watch in a batch
 	fail    error
@@ -46,7 +47,10 @@ func newMemory() *memory {
 	return &memory{views: map[state.ViewID]memoryView{}, lanes: map[state.LaneID]memoryLane{}}
 }
 
-func (m *memory) Views() ([]state.ViewID, error)              { return slices.Collect(maps.Keys(m.views)), nil }
+func (m *memory) Contents() (state.Contents, error) {
+	return state.Contents{Views: slices.Collect(maps.Keys(m.views)), Lanes: slices.Collect(maps.Keys(m.lanes)), Epoch: m.epoch}, nil
+}
+
 func (m *memory) Retain([]state.ViewID, []state.LaneID) error { return nil }
 func (m *memory) Close() error                                { return nil }
 
@@ -80,6 +84,9 @@ func (m *memory) Commit(b *state.Batch) error {
 		return m.fail
 	}
 	m.commits++
+	if b.Epoch != 0 {
+		m.epoch = b.Epoch
+	}
 	for id, change := range b.Views {
 		m.largest = max(m.largest, len(change.Objects))
 		v := memoryView{change.Info, maps.Clone(m.views[id].objects)}

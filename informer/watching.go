@@ -21,7 +21,7 @@ type watching struct {
 	log       *slog.Logger
 	resumed   bool              // an earlier run knew the view
 	again     map[string]string // the ids of snapshots that it did not complete, by sink
-	onError   func(error) // told why the beginning is still awaited
+	onError   func(error)       // told why the beginning is still awaited
 }
 
 // healthy is how long a watch must have lasted for the next failure to be the

@@ -16,8 +16,8 @@ import (
 //
 // The calls come from one goroutine. They block for as long as the medium takes.
 type Store interface {
-	// Views lists the watches that are stored.
-	Views() ([]ViewID, error)
+	// Contents lists what is stored.
+	Contents() (Contents, error)
 	// LoadView returns what is stored of a watch, and calls each with every object of
 	// its index, in no particular order. A watch that is not stored has the zero
 	// ViewInfo and no objects. With an error, what each was given is not the index: that
@@ -34,6 +34,14 @@ type Store interface {
 	// Retain forgets the watches, and the sinks' parts in them, that are not named.
 	Retain(views []ViewID, lanes []LaneID) error
 	Close() error
+}
+
+// Contents are what a store has, by name, in no particular order.
+type Contents struct {
+	Views []ViewID
+	Lanes []LaneID
+	// Epoch is that of the last batch that had one.
+	Epoch uint32
 }
 
 // ErrFenced says that another process has taken the state over since it was opened.
@@ -106,6 +114,9 @@ type Behind struct {
 // Batch is what is written together. It is not changed while Commit has it. Keys and
 // the names of watches are not empty.
 type Batch struct {
+	// Epoch is the number of histories of the cluster that have ended; see event.Epoch. Zero:
+	// as it was.
+	Epoch uint32
 	Views map[ViewID]*ViewChange
 	Lanes map[LaneID]*LaneChange
 }

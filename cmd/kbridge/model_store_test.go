@@ -17,6 +17,7 @@ type disk struct {
 	w       *world
 	views   map[state.ViewID]*keptView
 	lanes   map[state.LaneID]*keptLane
+	epoch   uint32
 	failing float64       // the part of the commits that fails
 	slow    time.Duration // what a commit takes at most
 	failed  bool          // the last commit has: events go on without one
@@ -56,10 +57,12 @@ var _ state.Store = (*scriptedStore)(nil)
 
 func (s *scriptedStore) Close() error { return nil }
 
-func (s *scriptedStore) Views() ([]state.ViewID, error) {
+func (s *scriptedStore) Contents() (state.Contents, error) {
 	s.d.w.mu.Lock()
 	defer s.d.w.mu.Unlock()
-	return slices.Collect(maps.Keys(s.d.views)), nil
+	return state.Contents{
+		Views: slices.Collect(maps.Keys(s.d.views)), Lanes: slices.Collect(maps.Keys(s.d.lanes)), Epoch: s.d.epoch,
+	}, nil
 }
 
 func (s *scriptedStore) LoadView(id state.ViewID, each func(*event.Object) error) (state.ViewInfo, error) {
@@ -138,6 +141,9 @@ func (s *scriptedStore) Commit(b *state.Batch) error {
 }
 
 func (d *disk) apply(b *state.Batch, process int, began time.Time) {
+	if b.Epoch != 0 {
+		d.epoch = b.Epoch
+	}
 	for id, c := range b.Views {
 		v := &keptView{info: c.Info, objects: map[string]*event.Object{}}
 		if old := d.views[id]; old != nil {

@@ -224,8 +224,14 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 	if cluster == "" {
 		cluster = uid
 	}
+	var watched views
 	if store != nil {
-		if err := store.Retain(storedParts(cfg, entries)); err != nil {
+		stored, err := store.Contents()
+		if err != nil {
+			return err
+		}
+		watched = assignViews(cfg.Resources, entries, stored)
+		if err := store.Retain(watched.all(), watched.lanes); err != nil {
 			return err
 		}
 		keeper := bridge.NewKeeper(store, uid, d.reg, d.log)
@@ -243,8 +249,9 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 		d.log.Warn("configuration: " + warning)
 	}
 	d.log.Info("watching", "server", client.Host(), "cluster", cluster, "resources", len(cfg.Resources), "sinks", len(entries))
-	for _, r := range cfg.Resources {
-		i, err := newInformer(client, cluster, r, d.outputs, d.keeper, aside, publishing, d.informerMetrics, d.log)
+	for n, r := range cfg.Resources {
+		view := func(namespace string) state.ViewID { return watched.names[viewKey{n, namespace}] }
+		i, err := newInformer(client, cluster, r, d.outputs, d.keeper, view, aside, publishing, d.informerMetrics, d.log)
 		if err != nil {
 			return err
 		}

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -156,7 +154,7 @@ func (o *output) problems() []error {
 
 // newInformer makes the informer of one entry of the configuration, with a port in
 // the lane of each of its sinks.
-func newInformer(client *informer.Client, cluster string, r config.Resource, outputs []*output, keeper *bridge.Keeper, aside *spill.File, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
+func newInformer(client *informer.Client, cluster string, r config.Resource, outputs []*output, keeper *bridge.Keeper, view func(namespace string) state.ViewID, aside *spill.File, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
 	var types []event.Type
 	for _, name := range r.Types {
 		t, ok := event.ParseType(string(name))
@@ -177,7 +175,7 @@ func newInformer(client *informer.Client, cluster string, r config.Resource, out
 			if keeper == nil {
 				return bridge.NewFeed(v.Index, ports...), nil, nil
 			}
-			feed, known, err := keeper.Load(viewID(r, v.Namespace), v.Resource.Version, bridge.Rules{Name: v.Rules, Rescan: v.Rescan}, v.Index, ports...)
+			feed, known, err := keeper.Load(view(v.Namespace), v.Resource.Version, bridge.Rules{Name: v.Rules, Rescan: v.Rescan}, v.Index, ports...)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -188,33 +186,6 @@ func newInformer(client *informer.Client, cluster string, r config.Resource, out
 		},
 		Delivery: delivery, Aside: aside, Metrics: metrics, Log: log,
 	})
-}
-
-// viewID names a watch in the state. Whatever narrows the selection is part of it:
-// what another selection knows must not be compared with this one's list.
-func viewID(r config.Resource, namespace string) state.ViewID {
-	excluded := slices.Sorted(slices.Values(r.ExcludeNamespaces))
-	return state.ViewID(strings.Join([]string{r.Name(), namespace, strings.Join(excluded, ","), r.LabelSelector, r.FieldSelector}, "|"))
-}
-
-// storedParts are all watches, and the sinks' parts in them, that the configuration has.
-func storedParts(cfg *config.Config, entries []config.Sink) (views []state.ViewID, lanes []state.LaneID) {
-	for _, r := range cfg.Resources {
-		namespaces := r.Namespaces
-		if len(namespaces) == 0 {
-			namespaces = []string{""}
-		}
-		for _, ns := range namespaces {
-			id := viewID(r, ns)
-			views = append(views, id)
-			for _, s := range entries {
-				if r.SendsTo(s.Name) {
-					lanes = append(lanes, state.LaneID{Sink: s.Name, View: id})
-				}
-			}
-		}
-	}
-	return views, lanes
 }
 
 // kubeConfig finds the API server as kubectl does: --kubeconfig, KUBECONFIG, the

@@ -23,8 +23,8 @@ import (
 // Name is the file's name in its folder.
 const Name = "kbridge.db"
 
-// format is the version of what is in the file. A file with a higher one is refused.
-const format = 1
+// format is the version of what is in the file. A file with another one is refused.
+const format = 2
 
 // pageSize is that of a new file, in bytes, on machines with larger pages too: with 8 KiB
 // a commit of changes that are spread takes a third more time.

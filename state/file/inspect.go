@@ -39,6 +39,9 @@ func checkFormat(tx *bbolt.Tx) error {
 	if v[0] > format {
 		return fmt.Errorf("a newer kbridge wrote it (format %d, this one knows %d): run that one, or move the file away to begin anew", v[0], format)
 	}
+	if v[0] < format {
+		return fmt.Errorf("a kbridge before the first release wrote it (format %d, this one knows %d): move the file away to begin anew, with a snapshot", v[0], format)
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/bbolt"
 
@@ -11,15 +12,27 @@ import (
 	"github.com/kbridge-io/kbridge/state"
 )
 
-// Views implements state.Store.
-func (s *Store) Views() (ids []state.ViewID, err error) {
+// Contents implements state.Store.
+func (s *Store) Contents() (c state.Contents, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
-		return tx.Bucket(viewsBucket).ForEachBucket(func(name []byte) error {
-			ids = append(ids, state.ViewID(name))
+		r, err := readRoot(tx)
+		if err != nil {
+			return err
+		}
+		c.Epoch = r.epoch
+		if err := tx.Bucket(viewsBucket).ForEachBucket(func(name []byte) error {
+			c.Views = append(c.Views, state.ViewID(name))
+			return nil
+		}); err != nil {
+			return err
+		}
+		return tx.Bucket(lanesBucket).ForEachBucket(func(name []byte) error {
+			sink, view, _ := strings.Cut(string(name), laneSeparator)
+			c.Lanes = append(c.Lanes, state.LaneID{Sink: sink, View: state.ViewID(view)})
 			return nil
 		})
 	})
-	return ids, err
+	return c, err
 }
 
 // LoadView implements state.Store.
@@ -87,6 +100,9 @@ func (s *Store) loadLane(t *table, info *state.LaneInfo, behind map[string]state
 func (s *Store) Commit(b *state.Batch) error {
 	clear(s.codec.added)
 	err := s.update(func(tx *bbolt.Tx, r *root) error {
+		if b.Epoch != 0 {
+			r.epoch = b.Epoch
+		}
 		for id, change := range b.Views {
 			t, err := makeTable(tx, viewsBucket, []byte(id))
 			if err == nil {

@@ -2,6 +2,7 @@ package file
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,12 +31,16 @@ var (
 	recordsKey = []byte("records")
 )
 
-func laneName(id state.LaneID) []byte { return []byte(id.Sink + "\x00" + string(id.View)) }
+// laneSeparator stands between a sink and a watch, whose names do not have it.
+const laneSeparator = "\x00"
+
+func laneName(id state.LaneID) []byte { return []byte(id.Sink + laneSeparator + string(id.View)) }
 
 // root is the record that the checks begin with: it says which tables there are, and
 // each table's info says which records.
 type root struct {
 	tables digest // of the infos
+	epoch  uint32 // of the cluster's history
 	stored []byte
 }
 
@@ -46,12 +51,18 @@ func readRoot(tx *bbolt.Tx) (*root, error) {
 		return nil, err
 	}
 	r := &root{stored: stored}
-	r.tables, _, err = digestOf(body)
-	return r, err
+	if r.tables, body, err = digestOf(body); err != nil {
+		return nil, err
+	}
+	if len(body) != 4 {
+		return nil, errDamaged
+	}
+	r.epoch = binary.BigEndian.Uint32(body)
+	return r, nil
 }
 
 func (r *root) write(tx *bbolt.Tx) error {
-	value := newScope(metaBucket, nil).seal(rootKey, r.tables.append(nil))
+	value := newScope(metaBucket, nil).seal(rootKey, binary.BigEndian.AppendUint32(r.tables.append(nil), r.epoch))
 	if bytes.Equal(value, r.stored) {
 		return nil
 	}

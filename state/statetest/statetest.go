@@ -17,6 +17,7 @@ import (
 
 // Content is all that a store holds, for comparison.
 type Content struct {
+	Epoch uint32
 	Views map[state.ViewID]View
 	Lanes map[state.LaneID]Lane
 }
@@ -37,11 +38,12 @@ type Lane struct {
 // that it knows.
 func Read(s state.Store, lanes ...state.LaneID) (Content, error) {
 	c := Content{Views: map[state.ViewID]View{}, Lanes: map[state.LaneID]Lane{}}
-	ids, err := s.Views()
+	stored, err := s.Contents()
 	if err != nil {
 		return c, err
 	}
-	for _, id := range ids {
+	c.Epoch = stored.Epoch
+	for _, id := range stored.Views {
 		v := View{Objects: map[string]event.Object{}}
 		if v.Info, err = s.LoadView(id, func(o *event.Object) error {
 			key := state.Key(o.Namespace, o.Name)
@@ -67,6 +69,9 @@ func Read(s state.Store, lanes ...state.LaneID) (Content, error) {
 		if known {
 			c.Lanes[id] = Lane{info, behind}
 		}
+		if listed := slices.Contains(stored.Lanes, id); listed != known {
+			return c, fmt.Errorf("%+v is known: %t, and listed: %t", id, known, listed)
+		}
 	}
 	return c, nil
 }
@@ -85,6 +90,9 @@ func plain(o *event.Object) *event.Object {
 
 // apply is what a Commit has to do.
 func (c *Content) apply(b *state.Batch) {
+	if b.Epoch != 0 {
+		c.Epoch = b.Epoch
+	}
 	for id, change := range b.Views {
 		v, ok := c.Views[id]
 		if !ok {
@@ -202,6 +210,7 @@ func lane(sink string, view state.ViewID) state.LaneID { return state.LaneID{Sin
 // example has a value in every field.
 func example() *state.Batch {
 	return &state.Batch{
+		Epoch: 3,
 		Views: map[state.ViewID]*state.ViewChange{
 			pods: {Info: state.ViewInfo{Position: "1042", Listed: true, Version: "v1", Rules: "drop=a;secrets=redact"},
 				Objects: map[string]*event.Object{
@@ -309,7 +318,7 @@ func retain(t *testing.T, u *subject) {
 	if err := u.Retain(nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	u.want = Content{Views: map[state.ViewID]View{}, Lanes: map[state.LaneID]Lane{}}
+	u.want = Content{Epoch: u.want.Epoch, Views: map[state.ViewID]View{}, Lanes: map[state.LaneID]Lane{}}
 	u.check()
 }
 
