@@ -5,6 +5,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -44,6 +45,8 @@ type Kubernetes struct {
 
 // Resource selects the objects of one resource and says what is sent of them.
 type Resource struct {
+	// The entry's name, as its events have it in `entry`: lower-case letters, digits, `-` and `.`. Left out, it is that of the resource, as in `deployments.apps`.
+	Name string `yaml:"name"`
 	// The API group, such as `apps`. Empty or `core` is the core group (pods, services, configmaps).
 	Group string `yaml:"group"`
 	// The API version, such as `v1`. Left out, it is the one that the server prefers.
@@ -72,6 +75,8 @@ type Resource struct {
 	Secrets Secrets `yaml:"secrets"`
 	// What an event's `data` is: the object itself, or a map with the object under `object`.
 	Data Data `yaml:"data"`
+	// How often the objects that are known are compared with those that the server has. What differs is mended, and a `verified` event tells the outcome. At least `1m`; `0` is never.
+	Verify time.Duration `yaml:"verify"`
 	// Names of the sinks that get these events. Left out, all do.
 	Sinks []string `yaml:"sinks" nonempty:"true"`
 }
@@ -532,13 +537,16 @@ func (r *Resource) APIGroup() string {
 	return r.Group
 }
 
-// Name returns the resource as kubectl names it: "deployments.apps", "pods".
-func (r *Resource) Name() string {
+// GroupResource returns the resource as kubectl names it: "deployments.apps", "pods".
+func (r *Resource) GroupResource() string {
 	if g := r.APIGroup(); g != "" {
 		return r.Resource + "." + g
 	}
 	return r.Resource
 }
+
+// Entry returns the name of the entry, as its events have it.
+func (r *Resource) Entry() string { return cmp.Or(r.Name, r.GroupResource()) }
 
 // SendsTo reports whether the sink gets this resource's events.
 func (r *Resource) SendsTo(sink string) bool {

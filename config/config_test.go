@@ -76,6 +76,8 @@ resources:
     dropDefaults: false
     secrets: include
     data: change
+    name: checkout
+    verify: 1h
     sinks: [live]
   - resource: pods
     group: core
@@ -114,7 +116,7 @@ server: {address: ''}
 			Group: "apps", Version: "v1", Resource: "deployments", Namespaces: []string{"shop", "billing"},
 			LabelSelector: "app=checkout", FieldSelector: "metadata.name!=x", Types: []EventType{Deleted, Added},
 			Resync: 10 * time.Minute, OnStart: OnStartSnapshot,
-			Drop: []string{"status"}, Secrets: SecretsInclude, Data: DataChange, Sinks: []string{"live"},
+			Drop: []string{"status"}, Secrets: SecretsInclude, Data: DataChange, Name: "checkout", Verify: time.Hour, Sinks: []string{"live"},
 		}, pods},
 		Sinks: []Sink{{
 			Name: "live", Format: FormatBinary, Window: Window{Bytes: 3 << 29, Events: 10},
@@ -184,6 +186,7 @@ func TestAConfigThatWasBuiltInGoIsValidatedWithoutLines(t *testing.T) {
 	c.Resources = append(c.Resources, r)
 	c.Resources[0].Types, c.Resources[0].Secrets, c.Resources[0].Data = []EventType{"gone"}, "hide", "both"
 	c.Resources[0].Resync, c.Resources[0].OnStart = -time.Hour, "replay"
+	c.Resources[0].Name, c.Resources[0].Verify = "A_b", time.Second
 	c.Sinks[0].Window.Bytes, c.Sinks[0].Format = -1, "avro"
 	c.Sinks[0].WhenFull, c.Sinks[0].FoldAfter, c.Sinks[0].Oversize, c.Sinks[0].DeadLetter.Subject = "drop", -1, "split", "a..b"
 	c.Sinks[1].WhenFull, c.Sinks[1].FoldAfter, c.Sinks[1].DeadLetter = WhenFullBlock, time.Second, DeadLetter{File: "/d", Subject: "dead"}
@@ -192,8 +195,10 @@ func TestAConfigThatWasBuiltInGoIsValidatedWithoutLines(t *testing.T) {
 	c.Sinks[1].Name = "live"
 	want := []string{
 		`config: kubernetes.qps: NaN, expected a number above 0`,
+		`config: resources[0].name: "A_b", expected a name of lower-case letters, digits, '-' and '.'`,
 		`config: resources[0].types[0]: "gone", expected one of added, updated, deleted, synced`,
 		`config: resources[0].resync: -1h0m0s, expected 0 or at least 10s`,
+		`config: resources[0].verify: 1s, expected 0 or at least 1m`,
 		`config: resources[0].onStart: "replay", expected one of resume, snapshot`,
 		`config: resources[0].secrets: "hide", expected one of redact, include`,
 		`config: resources[0].data: "both", expected one of object, change`,
@@ -226,11 +231,11 @@ func TestAConfigThatWasBuiltInGoIsValidatedWithoutLines(t *testing.T) {
 func TestAResourceKnowsItsNameGroupSinksAndTypes(t *testing.T) {
 	t.Parallel()
 	r := Resource{Group: "apps", Resource: "deployments", Sinks: []string{"a"}, Types: []EventType{Added}}
-	if r.Name() != "deployments.apps" || r.APIGroup() != "apps" || !r.SendsTo("a") || r.SendsTo("b") || !r.SendsType(Added) || r.SendsType(Deleted) {
+	if r.GroupResource() != "deployments.apps" || r.APIGroup() != "apps" || !r.SendsTo("a") || r.SendsTo("b") || !r.SendsType(Added) || r.SendsType(Deleted) {
 		t.Errorf("%+v", r)
 	}
 	r = Resource{Group: "core", Resource: "pods"}
-	if r.Name() != "pods" || r.APIGroup() != "" || !r.SendsTo("b") || !r.SendsType(Deleted) {
+	if r.GroupResource() != "pods" || r.APIGroup() != "" || !r.SendsTo("b") || !r.SendsType(Deleted) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -89,7 +89,7 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"unknown key in a map of none":   {pods + "sinks: [{name: a, stdout: {color: true}}]\n", []Problem{{"sinks[0].stdout.color", 2, "unknown key", "no keys here"}}},
 		"unknown key that is odd":        {pods + "\"a.b\\nc\": 1\n", []Problem{{`["a_b\nc"]`, 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server"}}},
 		"unknown kind of sink":           {pods + "sinks: [{name: a, redis: {brokers: [k]}}]\n", []Problem{{"sinks[0].redis", 2, "unknown key", "one of name, format, window, whenFull, foldAfter, oversize, deadLetter, nats, kafka, stdout"}}},
-		"key of a later version, filter": {resource("filter: 'true'"), []Problem{{"resources[0].filter", 3, "unknown key", "one of group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, resync, onStart, drop, dropDefaults, secrets, data, sinks"}}},
+		"key of a later version, filter": {resource("filter: 'true'"), []Problem{{"resources[0].filter", 3, "unknown key", "one of name, group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, resync, onStart, drop, dropDefaults, secrets, data, verify, sinks"}}},
 		"key that is a list":             {pods + "[a]: 1\n", []Problem{{"", 2, "a list as a key", "a plain key"}}},
 		"duplicate key":                  {resource("data: object", "data: change"), []Problem{{"resources[0].data", 4, "duplicate key", "it once, and it stands in line 3 already"}}},
 		"merge key":                      {"resources:\n  - &a {resource: pods}\n  - <<: *a\n    resource: services\n", []Problem{{`resources[1]["<<"]`, 3, "unknown key", "the keys themselves, merging is not supported"}}},
@@ -316,7 +316,7 @@ func TestAnEntryOfWrongFormDoesNotHideThatOthersOverlap(t *testing.T) {
 	t.Parallel()
 	checkProblems(t, "resources:\n  - {resource: pods}\n  - {resource: pods}\n  - {resource: nodes, filter2: x}\n", []Problem{
 		{"resources[1]", 3, "pods for the same sink as resources[0] (line 2)", disjoint},
-		{"resources[2].filter2", 4, "unknown key", "one of group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, resync, onStart, drop, dropDefaults, secrets, data, sinks"},
+		{"resources[2].filter2", 4, "unknown key", "one of name, group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, resync, onStart, drop, dropDefaults, secrets, data, verify, sinks"},
 	})
 }
 

@@ -61,6 +61,9 @@ var clusterName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 // minResync keeps one snapshot of a large resource from running into the next.
 const minResync = 10 * time.Second
 
+// minVerify spares the API server: each comparison lists the metadata of all objects.
+const minVerify = time.Minute
+
 // bad notes a problem unless decoding noted one there.
 func (v validator) bad(path, value, want string) {
 	if !v.rejected(path) {
@@ -76,6 +79,9 @@ func (v validator) atLeast(path string, n, least int) {
 
 func (v validator) resource(path string, r *Resource) {
 	at := func(key string) string { return path + "." + key }
+	if r.Name != "" && len(validation.IsDNS1123Subdomain(r.Name)) > 0 {
+		v.bad(at("name"), show(r.Name), "a name of lower-case letters, digits, '-' and '.'")
+	}
 	if r.Group != "" && len(validation.IsDNS1123Subdomain(r.Group)) > 0 {
 		v.bad(at("group"), show(r.Group), "the name of an API group, such as apps, without a version")
 	}
@@ -102,6 +108,9 @@ func (v validator) resource(path string, r *Resource) {
 	v.unique(at("types"), strs(r.Types))
 	if r.Resync != 0 && r.Resync < minResync {
 		v.bad(at("resync"), r.Resync.String(), "0 or at least 10s")
+	}
+	if r.Verify != 0 && r.Verify < minVerify {
+		v.bad(at("verify"), r.Verify.String(), "0 or at least 1m")
 	}
 	v.enum(at("onStart"), string(r.OnStart), r.OnStart)
 	for i, s := range r.Drop {
@@ -159,17 +168,17 @@ func (v validator) overlaps() {
 		if v.rejectedIn(path) {
 			continue
 		}
-		for _, j := range earlier[r.Name()] {
+		for _, j := range earlier[r.GroupResource()] {
 			if o := &v.c.Resources[j]; sharesSink(r, o) && sharesNamespace(r, o) {
 				other := item("resources", j)
 				if line := v.line(other); line > 0 {
 					other = fmt.Sprintf("%s (line %d)", other, line)
 				}
-				v.add(path, r.Name()+" for the same sink as "+other, "entries of one resource and sink to have lists of namespaces with none in common")
+				v.add(path, r.GroupResource()+" for the same sink as "+other, "entries of one resource and sink to have lists of namespaces with none in common")
 				break
 			}
 		}
-		earlier[r.Name()] = append(earlier[r.Name()], i)
+		earlier[r.GroupResource()] = append(earlier[r.GroupResource()], i)
 	}
 }
 

@@ -31,10 +31,10 @@ func (w *warnings) add(path, format string, args ...any) {
 func (w *warnings) resource(path string, r *Resource) {
 	if !r.SendsType(Synced) {
 		if r.Resync > 0 {
-			w.add(path+".resync", "types of %s has no synced, so a resync sends no object", r.Name())
+			w.add(path+".resync", "types of %s has no synced, so a resync sends no object", r.GroupResource())
 		}
 		if r.OnStart == OnStartSnapshot {
-			w.add(path+".onStart", "types of %s has no synced, so the snapshot of a start sends no object", r.Name())
+			w.add(path+".onStart", "types of %s has no synced, so the snapshot of a start sends no object", r.GroupResource())
 		}
 	}
 	if r.IncludesSecrets() {
@@ -49,10 +49,10 @@ func (w *warnings) sink(path string, s *Sink, c *Config) {
 		if !r.SendsTo(s.Name) {
 			continue
 		}
-		gets = appendNew(gets, r.Name())
+		gets = appendNew(gets, r.GroupResource())
 		for _, o := range c.Sinks {
 			if o.Name != s.Name && r.SendsTo(o.Name) {
-				shared, others = appendNew(shared, r.Name()), appendNew(others, o.Name)
+				shared, others = appendNew(shared, r.GroupResource()), appendNew(others, o.Name)
 			}
 		}
 	}

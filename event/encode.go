@@ -2,6 +2,7 @@ package event
 
 import (
 	"errors"
+	"strconv"
 	"unicode/utf8"
 )
 
@@ -54,10 +55,10 @@ func (d *Delta) Encode(e *Event, format Format, buf []byte) error {
 }
 
 func (d *Delta) encode(e *Event, buf []byte) (err error) {
-	o := d.Object
+	o, epoch := d.Object, d.Resource.History.Epoch()
 	*e = Event{
-		Type: d.Type, Resource: d.Resource, Key: d.Key(), ID: d.ID(),
-		UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Type: d.Type, Resource: d.Resource, Key: d.Key(), ID: d.id(epoch),
+		UID: o.UID, ResourceVersion: o.ResourceVersion, Epoch: epoch,
 		Snapshot: d.Snapshot, Inferred: d.Inferred, Truncated: e.Truncated, Time: d.Time, Format: e.Format,
 	}
 	if e.Format == Binary {
@@ -135,7 +136,7 @@ func (e *Event) appendHead(buf []byte) []byte {
 	buf = appendMember(buf, "id", e.ID)
 	buf = append(buf, r.jsonSource...)
 	buf = append(buf, e.Type.cloudEventsType()...)
-	if e.isMarker() {
+	if e.Type.IsMarker() {
 		buf = append(buf, `","time":"`...)
 	} else {
 		buf = append(buf, `","subject":"`...)
@@ -146,10 +147,11 @@ func (e *Event) appendHead(buf []byte) []byte {
 	}
 	buf = append(e.Time.UTC().AppendFormat(buf, timeLayout), '"')
 	buf = append(buf, r.jsonShared...)
+	buf = strconv.AppendUint(append(buf, `,"epoch":`...), uint64(e.Epoch), 10)
 	if e.Key.Namespace != "" {
 		buf = appendMember(buf, "namespace", e.Key.Namespace)
 	}
-	if !e.isMarker() {
+	if !e.Type.IsMarker() {
 		buf = appendMember(buf, "name", e.Key.Name)
 		buf = appendMember(buf, "uid", e.UID)
 		buf = appendMember(buf, "resourceversion", e.ResourceVersion)
@@ -174,15 +176,16 @@ func (e *Event) Attributes(yield func(name, value string)) {
 	yield("id", e.ID)
 	yield("source", e.Resource.source)
 	yield("type", e.Type.cloudEventsType())
-	if !e.isMarker() {
+	if !e.Type.IsMarker() {
 		yield("subject", e.subject())
 	}
 	yield("time", e.Time.UTC().Format(timeLayout))
 	e.Resource.eachShared(yield)
+	yield("epoch", strconv.FormatUint(uint64(e.Epoch), 10))
 	if e.Key.Namespace != "" {
 		yield("namespace", e.Key.Namespace)
 	}
-	if !e.isMarker() {
+	if !e.Type.IsMarker() {
 		yield("name", e.Key.Name)
 		yield("uid", e.UID)
 		yield("resourceversion", e.ResourceVersion)
@@ -207,20 +210,28 @@ func (e *Event) subject() string {
 
 // ID returns the id of the delta's event: the same for the same change, today and
 // after a restart.
-func (d *Delta) ID() string {
-	o := d.Object
-	switch {
-	case d.Type == Deleted && !d.Resource.Selected:
-		// An object is deleted once; the version at which kbridge learnt of it
-		// depends on whether the deletion was seen or inferred.
-		return o.UID + ".deleted"
-	case d.Type == Deleted:
-		return o.UID + "." + o.ResourceVersion + ".deleted"
-	case d.Type == Synced:
-		return o.UID + "." + o.ResourceVersion + "." + d.Snapshot
-	default:
-		return o.UID + "." + o.ResourceVersion
+func (d *Delta) ID() string { return d.id(d.Resource.History.Epoch()) }
+
+// id is the delta's id in an epoch of the cluster's history. The first one needs no
+// mention.
+func (d *Delta) id(epoch uint32) string {
+	var room [128]byte
+	id := append(room[:0], d.Object.UID...)
+	if epoch > 0 {
+		id = strconv.AppendUint(append(id, ".e"...), uint64(epoch), 10)
 	}
+	// An object is deleted once; the version at which kbridge learnt of it depends on
+	// whether the deletion was seen or inferred. It can leave a selection often.
+	if d.Type != Deleted || d.Resource.Selected {
+		id = append(append(id, '.'), d.Object.ResourceVersion...)
+	}
+	switch d.Type {
+	case Deleted:
+		id = append(id, ".deleted"...)
+	case Synced:
+		id = append(append(id, '.'), d.Snapshot...)
+	}
+	return string(id)
 }
 
 // appendMember appends `,"name":"value"`; name needs no escaping.

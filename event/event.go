@@ -22,6 +22,9 @@ const (
 	// SnapshotStarted and SnapshotCompleted stand around the events of a snapshot.
 	SnapshotStarted
 	SnapshotCompleted
+	// Verified says that the objects which a sink has been told of were compared with
+	// those that the server has.
+	Verified
 
 	typeEnd // one more than the last
 )
@@ -31,7 +34,7 @@ const Types = int(typeEnd)
 
 var typeNames = [...]string{
 	Added: "added", Updated: "updated", Deleted: "deleted", Synced: "synced",
-	SnapshotStarted: "started", SnapshotCompleted: "completed",
+	SnapshotStarted: "started", SnapshotCompleted: "completed", Verified: "verified",
 }
 
 // String returns the short name, as the configuration's `types` has it.
@@ -56,14 +59,23 @@ func ParseType(s string) (Type, bool) {
 const (
 	objectPrefix   = "dev.kbridge.object."
 	snapshotPrefix = "dev.kbridge.snapshot."
+	otherPrefix    = "dev.kbridge."
 )
+
+// IsMarker says that events of the type are about a watch as a whole, and not about an
+// object.
+func (t Type) IsMarker() bool { return t > Synced }
 
 // cloudEventsType is the attribute `type`.
 func (t Type) cloudEventsType() string {
-	if t > Synced {
+	switch {
+	case t <= Synced:
+		return objectPrefix + t.String()
+	case t == Verified:
+		return otherPrefix + t.String()
+	default:
 		return snapshotPrefix + t.String()
 	}
-	return objectPrefix + t.String()
 }
 
 // Delta is one step from one state of an object to the next, as the informer saw
@@ -111,8 +123,10 @@ type Event struct {
 	ID              string
 	UID             string
 	ResourceVersion string
-	Snapshot        string
-	Inferred        bool
+	// Epoch is that of the cluster's history in which the version was given.
+	Epoch    uint32
+	Snapshot string
+	Inferred bool
 	// Truncated says that the object was larger than the broker takes, and that the
 	// data has its metadata alone.
 	Truncated bool
@@ -123,6 +137,14 @@ type Event struct {
 	Value []byte
 }
 
-// DedupID identifies the event among those of all sources: `<source>/<id>`.
-// A NATS message carries it as Nats-Msg-Id.
-func (e *Event) DedupID() string { return e.Resource.source + "/" + e.ID }
+// DedupID identifies the event among those of all sources: `<source>/<id>`, and for
+// what a first snapshot announces `<source>/<id>/<snapshot>`. What announced the object
+// before, under the same id, must not keep a broker from storing it as a part of this
+// snapshot, at whose end consumers drop what they have not seen in it. A NATS message
+// carries it as Nats-Msg-Id.
+func (e *Event) DedupID() string {
+	if e.Snapshot != "" && e.Type < Synced {
+		return e.Resource.source + "/" + e.ID + "/" + e.Snapshot
+	}
+	return e.Resource.source + "/" + e.ID
+}

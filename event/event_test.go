@@ -19,10 +19,19 @@ var update = flag.Bool("update", false, "write the golden files again")
 var (
 	deployments = NewResource(ResourceInfo{Cluster: "prod-eu", Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment"})
 	changes     = NewResource(ResourceInfo{Cluster: "prod-eu", Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Change: true})
-	selected    = NewResource(ResourceInfo{Cluster: "prod-eu", Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Selected: true})
-	nodes       = NewResource(ResourceInfo{Cluster: "prod-eu", Version: "v1", Resource: "nodes", Kind: "Node"})
-	roles       = NewResource(ResourceInfo{Cluster: "prod_eu.1", Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole"})
+	selected    = NewResource(ResourceInfo{Cluster: "prod-eu", Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Selected: true,
+		Scope: Scope{Entry: "checkout", Namespaces: []string{"shop"}, LabelSelector: "app=checkout"}})
+	restored = NewResource(ResourceInfo{Cluster: "prod-eu", Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", History: third()})
+	nodes    = NewResource(ResourceInfo{Cluster: "prod-eu", Version: "v1", Resource: "nodes", Kind: "Node"})
+	roles    = NewResource(ResourceInfo{Cluster: "prod_eu.1", Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole"})
 )
+
+// third is the history of a cluster that was restored twice.
+func third() *History {
+	h := &History{}
+	h.Continue(2)
+	return h
+}
 
 const uid = "6a04db51-f519-4deb-b29b-288aa52db18d"
 
@@ -57,6 +66,8 @@ func samples() []sample {
 		{"synced", Delta{Type: Synced, Resource: deployments, Object: checkout("1043", "3"), Snapshot: "dk3f9"}, uid + ".1043.dk3f9"},
 		{"core-cluster-scoped", Delta{Type: Added, Resource: nodes, Object: node}, "n-1.7"},
 		{"escaped", Delta{Type: Added, Resource: roles, Object: role}, "r-1.8"},
+		{"updated-restored", Delta{Type: Updated, Resource: restored, Object: checkout("1043", "3")}, uid + ".e2.1043"},
+		{"deleted-restored", Delta{Type: Deleted, Resource: restored, Object: checkout("1043", "3")}, uid + ".e2.deleted"},
 	}
 	for i := range list {
 		list[i].delta.Time = at
@@ -199,6 +210,33 @@ func TestDedupIDsDifferBetweenSources(t *testing.T) {
 	node := encode(&samples()[8].delta, Binary)
 	if want := "kubernetes://prod-eu/api/v1/nodes/n-1.7"; node.DedupID() != want {
 		t.Errorf("DedupID() = %s, want %s", node.DedupID(), want)
+	}
+}
+
+func TestWhatAFirstSnapshotAnnouncesIsNoRepeatOfWhatAnnouncedItBefore(t *testing.T) {
+	live := encode(&Delta{Type: Added, Resource: deployments, Object: checkout("1", "1")}, Binary)
+	ids := map[string]bool{live.DedupID(): true}
+	for _, snapshot := range []string{"s1", "s2"} {
+		for _, kind := range []Type{Added, Synced} {
+			e := encode(&Delta{Type: kind, Resource: deployments, Object: checkout("1", "1"), Snapshot: snapshot}, Binary)
+			if ids[e.DedupID()] {
+				t.Errorf("%s in %s is recognised as a repeat by %s", kind, snapshot, e.DedupID())
+			}
+			ids[e.DedupID()] = true
+			if kind == Added && e.ID != live.ID {
+				t.Errorf("one state has the ids %s and %s", live.ID, e.ID)
+			}
+		}
+	}
+}
+
+func TestAHistoryEndsOnceForAllWhoNoticeIt(t *testing.T) {
+	h := third()
+	if a, b, c := h.End(2), h.End(2), h.End(3); a != 3 || b != 3 || c != 4 || h.Epoch() != 4 {
+		t.Errorf("the epochs are %d, %d and %d, then %d", a, b, c, h.Epoch())
+	}
+	if (*History)(nil).Epoch() != 0 {
+		t.Error("without a history there is an epoch")
 	}
 }
 

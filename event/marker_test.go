@@ -14,6 +14,8 @@ func markers() map[string]Marker {
 	return map[string]Marker{
 		"snapshot-started":   {Type: SnapshotStarted, Resource: deployments, Snapshot: "dk3f9", Time: at},
 		"snapshot-completed": {Type: SnapshotCompleted, Resource: deployments, Namespace: "shop", Snapshot: "dk3f9", Count: 17, ResourceVersion: "1042", Time: at},
+		"verified":           {Type: Verified, Resource: selected, Namespace: "shop", Verification: "dk3f9", Compared: 312, ResourceVersion: "1042", Time: at},
+		"snapshot-restored":  {Type: SnapshotCompleted, Resource: restored, Snapshot: "dk3f9", ResourceVersion: "7", Time: at},
 		"snapshot-empty":     {Type: SnapshotCompleted, Resource: nodes, Snapshot: "dk3f9", ResourceVersion: "7", Time: at},
 	}
 }
@@ -44,7 +46,7 @@ func TestTheCloudEventsSDKReadsMarkers(t *testing.T) {
 		if err := got.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if got.ID() != "dk3f9."+m.Type.String() || got.Type() != "dev.kbridge.snapshot."+m.Type.String() || got.Subject() != "" {
+		if got.ID() != "dk3f9."+m.Type.String() || got.Type() != map[bool]string{true: "dev.kbridge.verified", false: "dev.kbridge.snapshot." + m.Type.String()}[m.Type == Verified] || got.Subject() != "" {
 			t.Errorf("%s: id %s, type %s, subject %s", name, got.ID(), got.Type(), got.Subject())
 		}
 		for _, left := range []string{"name", "uid", "resourceversion", "inferred", "truncated"} {
@@ -66,7 +68,9 @@ func TestTheCloudEventsSDKReadsMarkers(t *testing.T) {
 		if err := json.Unmarshal(binary.Value, &data); err != nil {
 			t.Fatal(err)
 		}
-		if _, count := data["count"]; data["snapshot"] != "dk3f9" || count != (m.Type == SnapshotCompleted) {
+		_, count := data["count"]
+		_, compared := data["compared"]
+		if count != (m.Type == SnapshotCompleted) || compared != (m.Type == Verified) || (data["snapshot"] == "dk3f9") == compared || data["scope"] == nil {
 			t.Errorf("%s: data %v", name, data)
 		}
 	}

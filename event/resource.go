@@ -13,6 +13,20 @@ type ResourceInfo struct {
 	Selected bool
 	// Change puts the old object beside the new one into `data`.
 	Change bool
+	Scope  Scope
+	// History is the cluster's.
+	History *History
+}
+
+// Scope is what the configuration selects of a resource, as markers tell it: at the end
+// of a snapshot a consumer drops what it has not seen in it and what is in the scope.
+type Scope struct {
+	// Entry names the entry of the configuration; each of its events has the name too.
+	Entry             string   `json:"entry,omitempty"`
+	Namespaces        []string `json:"namespaces,omitempty"`
+	ExcludeNamespaces []string `json:"excludeNamespaces,omitempty"`
+	LabelSelector     string   `json:"labelSelector,omitempty"`
+	FieldSelector     string   `json:"fieldSelector,omitempty"`
 }
 
 // Resource is what the events of one selected resource share. It is made once
@@ -61,6 +75,9 @@ func (r *Resource) eachShared(yield func(name, value string)) {
 	yield("version", r.Version)
 	yield("resource", r.Resource)
 	yield("kind", r.Kind)
+	if r.Scope.Entry != "" {
+		yield("entry", r.Scope.Entry)
+	}
 }
 
 // Remains is what is left to say of an object of which only this much is known: a

@@ -73,7 +73,7 @@ var errStarting = errors.New("not listed yet")
 
 // New prepares an informer. It contacts nothing; an error is one of the selection.
 func New(o Options) (*Informer, error) {
-	i := &Informer{opts: o, log: o.Log.With("resource", o.Resource.Name())}
+	i := &Informer{opts: o, log: o.Log.With("resource", o.Resource.GroupResource())}
 	var err error
 	if i.rules, err = scanOptions(o.Resource); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func New(o Options) (*Informer, error) {
 func scanOptions(r config.Resource) (scan.Options, error) {
 	drop, err := r.DropPaths()
 	if err != nil {
-		return scan.Options{}, fmt.Errorf("resource %s: %w", r.Name(), err)
+		return scan.Options{}, fmt.Errorf("resource %s: %w", r.GroupResource(), err)
 	}
 	return scan.Options{Drop: drop, RedactSecret: redacted(r)}, nil
 }
@@ -97,7 +97,7 @@ func redacted(r config.Resource) bool {
 }
 
 // Name is the resource as kubectl writes it.
-func (i *Informer) Name() string { return i.opts.Resource.Name() }
+func (i *Informer) Name() string { return i.opts.Resource.GroupResource() }
 
 // Err is nil once all that was there at the start has been handed over, and says
 // what is awaited before.

@@ -41,7 +41,7 @@ func describe(w io.Writer, file string, cfg *config.Config) error {
 		} else if len(r.ExcludeNamespaces) > 0 {
 			where = "all namespaces but " + strings.Join(r.ExcludeNamespaces, ", ")
 		}
-		fmt.Fprintf(&b, "  %s in %s", r.Name(), where)
+		fmt.Fprintf(&b, "  %s in %s", r.GroupResource(), where)
 		if r.LabelSelector != "" {
 			fmt.Fprintf(&b, ", labels %s", r.LabelSelector)
 		}

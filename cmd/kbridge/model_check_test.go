@@ -474,8 +474,8 @@ func (w *world) uncounted() string {
 	text := ""
 	for _, s := range w.cfg.Sinks {
 		for _, r := range w.cfg.Resources {
-			if n, of := dealt[s.Name+" "+r.Name()], deltas[r.Name()]; r.SendsTo(s.Name) && n != of {
-				text += fmt.Sprintf("\n%s: %v of %v deltas of %s are counted", s.Name, n, of, r.Name())
+			if n, of := dealt[s.Name+" "+r.GroupResource()], deltas[r.GroupResource()]; r.SendsTo(s.Name) && n != of {
+				text += fmt.Sprintf("\n%s: %v of %v deltas of %s are counted", s.Name, n, of, r.GroupResource())
 			}
 		}
 	}

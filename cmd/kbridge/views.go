@@ -98,7 +98,7 @@ func viewKeys(resources []config.Resource) []viewKey {
 // selection says what a watch selects: whatever narrows it is part of it.
 func selection(r config.Resource, namespace string) string {
 	excluded := slices.Sorted(slices.Values(r.ExcludeNamespaces))
-	return strings.Join([]string{r.Name(), namespace, strings.Join(excluded, ","), r.LabelSelector, r.FieldSelector}, "|")
+	return strings.Join([]string{r.GroupResource(), namespace, strings.Join(excluded, ","), r.LabelSelector, r.FieldSelector}, "|")
 }
 
 // numberedID is the name of the nth watch of a selection, from zero. A selection begins

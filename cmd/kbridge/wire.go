@@ -159,7 +159,7 @@ func newInformer(client *informer.Client, cluster string, r config.Resource, out
 	for _, name := range r.Types {
 		t, ok := event.ParseType(string(name))
 		if !ok {
-			return nil, fmt.Errorf("BUG: resource %s: unknown type %s", r.Name(), name)
+			return nil, fmt.Errorf("BUG: resource %s: unknown type %s", r.GroupResource(), name)
 		}
 		types = append(types, t)
 	}

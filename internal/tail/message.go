@@ -111,11 +111,23 @@ func (e *Event) readDocument(body []byte) error {
 // order is the order of a structured event's members; others follow, sorted.
 var order = []string{
 	"specversion", "id", "source", "type", "subject", "time", "datacontenttype",
-	"cluster", "group", "version", "resource", "kind", "namespace", "name", "uid", "resourceversion", "snapshot", "inferred", "truncated",
+	"cluster", "group", "version", "resource", "kind", "entry", "epoch", "namespace", "name", "uid", "resourceversion", "snapshot", "inferred", "truncated",
 }
 
-// flags are the attributes that are no strings.
-var flags = []string{"inferred", "truncated"}
+// flags are the attributes that are true or false, and numbers those that are numbers.
+var (
+	flags   = []string{"inferred", "truncated"}
+	numbers = []string{"epoch"}
+)
+
+// isLiteral says that the attribute's value stands in a document without quotes.
+func isLiteral(name, value string) bool {
+	if slices.Contains(numbers, name) {
+		_, err := strconv.ParseUint(value, 10, 32)
+		return err == nil
+	}
+	return slices.Contains(flags, name) && (value == "true" || value == "false")
+}
 
 // JSON returns the event as one line of JSON, a structured CloudEvent whatever
 // format it came in. What a terminal might take for a command is escaped.
@@ -145,7 +157,7 @@ func (e *Event) structured() []byte {
 			continue
 		}
 		doc = append(appendString(doc, name), ':')
-		if slices.Contains(flags, name) && (value == "true" || value == "false") {
+		if isLiteral(name, value) {
 			doc = append(doc, value...)
 		} else {
 			doc = appendString(doc, value)
@@ -223,19 +235,26 @@ func (e *Event) isSecret() bool {
 // snapshotPrefix stands before the types of what begins and ends a snapshot.
 const snapshotPrefix = "dev.kbridge.snapshot."
 
-// marker says which end of a snapshot the event stands at: started or completed.
-// Empty: it is about an object.
+// verifiedType is the type of what tells the outcome of a comparison with the server.
+const verifiedType = "dev.kbridge.verified"
+
+// marker says which end of a snapshot the event stands at, started or completed, or that
+// it is verified. Empty: it is about an object.
 func (e *Event) marker() string {
-	name, ok := strings.CutPrefix(e.Attribute("type"), snapshotPrefix)
-	if !ok {
-		return ""
+	if name, ok := strings.CutPrefix(e.Attribute("type"), snapshotPrefix); ok {
+		return name
 	}
-	return name
+	if e.Attribute("type") == verifiedType {
+		return "verified"
+	}
+	return ""
 }
 
-// markerData is what a snapshot says of itself.
+// markerData is what a snapshot or a comparison says of itself.
 type markerData struct {
 	Count           *int   `json:"count"`
+	Compared        *int   `json:"compared"`
+	Differed        int    `json:"differed"`
 	ResourceVersion string `json:"resourceVersion"`
 }
 

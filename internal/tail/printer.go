@@ -52,7 +52,7 @@ const (
 	blue   colour = "34"
 )
 
-var typeColours = map[string]colour{"added": green, "updated": yellow, "deleted": red, "synced": blue, "snapshot": blue}
+var typeColours = map[string]colour{"added": green, "updated": yellow, "deleted": red, "synced": blue, "snapshot": blue, "verified": blue}
 
 // segment is a piece of a line, of one colour, in so many columns at least.
 type segment struct {
@@ -110,6 +110,9 @@ func (p *Printer) head(e *Event, clock string) []segment {
 	kind, name, version := Printable(e.typeName()), Printable(e.objectName()), e.Attribute("resourceversion")
 	if e.marker() != "" {
 		kind, name, version = "snapshot", Printable(markerText(e)), e.markerData().ResourceVersion
+		if e.Attribute("type") == verifiedType {
+			kind = "verified"
+		}
 	} else {
 		p.name = max(p.name, min(columns(name), widestName))
 	}
@@ -130,18 +133,25 @@ func (p *Printer) head(e *Event, clock string) []segment {
 // markerText tells which end of which snapshot the event stands at: each of the
 // namespaces that the configuration names has snapshots of its own.
 func markerText(e *Event) string {
-	text := e.marker()
+	d, in := e.markerData(), ""
 	if ns := e.Attribute("namespace"); ns != "" {
-		text += " in " + ns
+		in = " in " + ns
 	}
-	switch count := e.markerData().Count; {
-	case count == nil:
+	if d.Compared != nil {
+		return fmt.Sprintf("%s%s, %d differed", objects(*d.Compared), in, d.Differed)
+	}
+	text := e.marker() + in
+	if d.Count == nil {
 		return text
-	case *count == 1:
-		return text + ", 1 object"
-	default:
-		return fmt.Sprintf("%s, %d objects", text, *count)
 	}
+	return text + ", " + objects(*d.Count)
+}
+
+func objects(n int) string {
+	if n == 1 {
+		return "1 object"
+	}
+	return fmt.Sprintf("%d objects", n)
 }
 
 // marks are what is special about the event.

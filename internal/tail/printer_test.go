@@ -104,6 +104,7 @@ func TestMarkersAndTruncatedEventsReadAsWhatTheyAre(t *testing.T) {
 12:00:00.123  updated   deployments.apps  shop/web                  rv 4  (no visible change)
 12:00:00.123  updated   configmaps        shop/web                  rv 9  truncated
 12:00:00.123  snapshot  nodes             completed, 0 objects
+12:00:00.123  verified  configmaps        1 object in shop, 0 differed  rv 1042
 `, "\n")
 	for _, format := range []event.Format{event.Structured, event.Binary} {
 		var got strings.Builder
@@ -119,6 +120,7 @@ func TestMarkersAndTruncatedEventsReadAsWhatTheyAre(t *testing.T) {
 			object(delta(event.Updated, deployments, object1("4")), false),
 			object(withOld, true),
 			marker(event.Marker{Type: event.SnapshotCompleted, Resource: nodes, Snapshot: "s3"}),
+			marker(event.Marker{Type: event.Verified, Resource: changed, Namespace: "shop", Verification: "v1", Compared: 1, ResourceVersion: "1042"}),
 		} {
 			if err := p.Print(read(t, make(format))); err != nil {
 				t.Fatal(err)

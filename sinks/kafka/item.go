@@ -54,7 +54,7 @@ func (s *Sink) accept(e *event.Event, done func(error)) []ended {
 
 // sort puts an item into its partition's queue, and a marker into all of them.
 func (s *Sink) sort(ends []ended, t *topic, it *item) []ended {
-	if !isMarker(it.event) {
+	if !it.event.Type.IsMarker() {
 		return s.enqueue(ends, t.partitions[partitionOf(it.key, len(t.partitions))], it)
 	}
 	all := &fanout{left: len(t.partitions), done: it.done}

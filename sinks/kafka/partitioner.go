@@ -7,16 +7,16 @@ import (
 )
 
 // appendKey appends the record's key, which names the object: all its events share a
-// partition, and a compacted topic keeps its last one. The markers of a resource's
-// snapshots share a key that no object can have.
+// partition, and a compacted topic keeps its last one. The markers of a resource
+// share keys that no object can have.
 func appendKey(dst []byte, e *event.Event) []byte {
 	group := e.Resource.Group
 	if group == "" {
 		group = "core"
 	}
 	dst = append(append(dst, e.Resource.Cluster...), '/')
-	if isMarker(e) {
-		dst = append(append(dst, "_snapshot/"...), group...)
+	if e.Type.IsMarker() {
+		dst = append(append(append(dst, e.Key.Name...), '/'), group...)
 		return append(append(dst, '/'), e.Resource.Resource...)
 	}
 	dst = append(append(dst, group...), '/')
@@ -27,10 +27,6 @@ func appendKey(dst []byte, e *event.Event) []byte {
 	}
 	dst = append(append(dst, namespace...), '/')
 	return append(dst, e.Key.Name...)
-}
-
-func isMarker(e *event.Event) bool {
-	return e.Type == event.SnapshotStarted || e.Type == event.SnapshotCompleted
 }
 
 // partitionOf is the partition that Kafka's own clients choose for the key.
