@@ -78,6 +78,7 @@ func (p *Port) fold(d *event.Delta, number uint64) {
 	if b.now == nil && b.gone == nil {
 		p.metrics.folded.Add(float64(b.deltas))
 		p.drop(b)
+		p.tellVerified()
 	}
 	p.touch(key)
 }
@@ -244,6 +245,7 @@ func (p *Port) emit() bool {
 		p.metrics.folded.Add(float64(b.deltas - events))
 	}
 	p.touch(b.key)
+	p.tellVerified()
 	return true
 }
 

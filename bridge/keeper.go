@@ -24,12 +24,14 @@ import (
 type Keeper struct {
 	store   state.Store
 	cluster string
+	history *event.History
 	log     *slog.Logger
 	metrics keeperMetrics
 
 	mu    sync.Mutex // held while the store is used
 	feeds []*Feed
 	lanes map[state.LaneID]*state.LaneInfo // as gathered last
+	epoch uint32                           // that is stored
 	batch *state.Batch                     // gathered and not committed
 	err   atomic.Pointer[error]            // of the last commit
 }
@@ -53,8 +55,8 @@ type keeperMetrics struct {
 
 // NewKeeper makes a keeper of the store for the cluster of that identity. Where the
 // store is of another cluster its positions are void: what it knows is compared with
-// a list.
-func NewKeeper(store state.Store, cluster string, reg prometheus.Registerer, log *slog.Logger) *Keeper {
+// a list. The epoch of the history is stored when it changes.
+func NewKeeper(store state.Store, cluster string, history *event.History, reg prometheus.Registerer, log *slog.Logger) *Keeper {
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 		reg.MustRegister(c)
@@ -66,7 +68,7 @@ func NewKeeper(store state.Store, cluster string, reg prometheus.Registerer, log
 	})
 	reg.MustRegister(seconds)
 	return &Keeper{
-		store: store, cluster: cluster, log: log, lanes: map[state.LaneID]*state.LaneInfo{},
+		store: store, cluster: cluster, history: history, epoch: history.Epoch(), log: log, lanes: map[state.LaneID]*state.LaneInfo{},
 		metrics: keeperMetrics{
 			commits: counter("kbridge_state_commits_total", "Batches that were stored."),
 			errors:  counter("kbridge_state_errors_total", "Batches that could not be stored, and are tried again with what has come since."),
@@ -246,6 +248,10 @@ func (k *Keeper) gatherLocked(rest bool) gathered {
 	for _, l := range k.batch.Lanes {
 		g.more = g.more || len(l.Behind) >= storeObjects
 	}
+	// Read at last: what was gathered is of no later epoch.
+	if epoch := k.history.Epoch(); epoch != k.epoch {
+		k.batch.Epoch = epoch
+	}
 	return g
 }
 
@@ -263,7 +269,7 @@ func (k *Keeper) Store() error {
 }
 
 func (k *Keeper) commit() error {
-	if len(k.batch.Views)+len(k.batch.Lanes) == 0 {
+	if len(k.batch.Views)+len(k.batch.Lanes) == 0 && k.batch.Epoch == 0 {
 		k.stored()
 		return nil
 	}
@@ -289,6 +295,7 @@ func (k *Keeper) commit() error {
 		}
 	}
 	k.metrics.commits.Inc()
+	k.epoch = max(k.epoch, k.batch.Epoch)
 	k.batch = nil
 	return nil
 }

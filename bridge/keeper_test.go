@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/state"
@@ -770,7 +773,8 @@ func TestWhatASinkIsBehindOnGoesOutByItselfAfterAStart(t *testing.T) {
 		synctest.Wait()
 		p := r.port()
 		w := watchOf(t, p)
-		feed, _, err := l.keeper.Load(viewName, "v1", Rules{}, w, p)
+		keeper := NewKeeper(m, "cluster", &event.History{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		feed, _, err := keeper.Load(viewName, "v1", Rules{}, w, p)
 		if err != nil {
 			t.Fatal(err)
 		}

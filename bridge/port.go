@@ -21,10 +21,12 @@ type Port struct {
 
 	// Guarded by the lane's mutex.
 	head, tail *entry // entries in order of arrival, linked by after
-	taken      uint64 // the number of the last delta that was filtered, folded or put into the window
-	position   string
-	newest     string // the last mark, which position follows
-	torn       bool   // a delta was not taken: nothing moves past it
+	// How many entries have been entered, and how many of them the position has passed.
+	entered, advanced uint64
+	taken             uint64 // the number of the last delta that was filtered, folded or put into the window
+	position          string
+	newest            string // the last mark, which position follows
+	torn              bool   // a delta was not taken: nothing moves past it
 	// Deltas up to this version are known to the sink, save those of doubtful objects;
 	// empty after the first newer one.
 	resumed  string
@@ -43,6 +45,7 @@ type Port struct {
 	firstBehind, lastBehind *behind // in order of arrival
 	snapshot                *snapshot
 	again                   *state.Snapshot // one that an earlier run did not complete, until one begins
+	verified                *verification   // the outcome of a comparison that waits to be told
 
 	// What the state has: deltas up to gathered are in the batch, those up to committed
 	// are stored, with what the sink is behind on.
@@ -182,6 +185,7 @@ func (p *Port) enter(m message, was base) *entry {
 		p.tail.after = e
 	}
 	p.tail = e
+	p.entered++
 	q, busy := l.keys[e.event.Key]
 	if busy {
 		q.newest.next = e
@@ -238,9 +242,11 @@ func (p *Port) advance() {
 			p.tail = nil
 		}
 		p.lane.events--
+		p.advanced++
 		e.event = event.Event{}
 		e.after, p.lane.free = p.lane.free, e
 	}
+	p.tellVerified()
 }
 
 // Position is the resourceVersion up to which everything has been dealt with, or

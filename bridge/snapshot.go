@@ -74,12 +74,17 @@ func (p *Port) marker(t event.Type) {
 	m := event.Marker{Type: t, Resource: p.resource, Namespace: p.namespace, Snapshot: s.id, Count: s.sent, ResourceVersion: s.version, Time: time.Now()}
 	var msg message
 	m.Encode(&msg.event, p.lane.opts.Format)
-	msg.size = int64(cap(msg.event.Value)) + entryOverhead
-	p.lane.bytes += msg.size
+	p.putMarker(msg).snapshot = s
+}
+
+// putMarker puts an encoded marker into the window, beyond its bounds if need be.
+func (p *Port) putMarker(m message) *entry {
+	m.size = int64(cap(m.event.Value)) + entryOverhead
+	p.lane.bytes += m.size
 	p.lane.events++
-	e := p.enter(msg, base{})
-	e.snapshot = s
-	e.recorded = true // the state has the snapshot itself
+	e := p.enter(m, base{})
+	e.recorded = true // the state has what it is of, or can do without
+	return e
 }
 
 // mayGo says that what the port is behind on may be sent: the marker of a first

@@ -223,7 +223,7 @@ func start(t *testing.T, m state.Store, s *apiServer, with setup, desks ...*desk
 	if with.version == "" {
 		with.version = "v1"
 	}
-	l.keeper = NewKeeper(m, with.cluster, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	l.keeper = NewKeeper(m, with.cluster, &event.History{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	var err error
 	if l.feed, l.known, err = l.keeper.Load(viewName, with.version, with.rules, l.watching, ports...); err != nil {
 		t.Fatal(err)

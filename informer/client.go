@@ -26,6 +26,19 @@ type Client struct {
 	asked    time.Time
 	seen     string
 	replaced func(error)
+
+	verifying chan struct{} // holds a token while a watch is verified
+}
+
+// verifies waits until no other watch is verified, and returns how to say that this one
+// is not any more.
+func (c *Client) verifies(ctx context.Context) (done func(), err error) {
+	select {
+	case c.verifying <- struct{}{}:
+		return func() { <-c.verifying }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // identityAge is for how long an answer to who the cluster is holds.
@@ -84,7 +97,7 @@ func NewClient(base *rest.Config, qps float32, burst int) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the discovery client: %w", err)
 	}
-	return &Client{config: config, http: httpClient, discovery: discoveryClient}, nil
+	return &Client{config: config, http: httpClient, discovery: discoveryClient, verifying: make(chan struct{}, 1)}, nil
 }
 
 // Host is the API server's address, for messages.

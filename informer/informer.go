@@ -26,6 +26,8 @@ import (
 type Options struct {
 	Client  *Client
 	Cluster string
+	// History is the cluster's, shared by all informers.
+	History *event.History
 	// Resource is the selection. Each of its namespaces is watched for itself.
 	Resource config.Resource
 	// Handler makes the handler of one view, with what it remembers of it: nil if
@@ -125,10 +127,16 @@ func (i *Informer) Run(ctx context.Context) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
+	r := i.opts.Resource
 	resource := event.NewResource(event.ResourceInfo{
 		Cluster: i.opts.Cluster, Group: t.Group, Version: t.Version, Resource: t.Resource, Kind: t.Kind,
-		Selected: i.opts.Resource.LabelSelector != "" || i.opts.Resource.FieldSelector != "",
-		Change:   i.opts.Resource.Data == config.DataChange,
+		Selected: r.LabelSelector != "" || r.FieldSelector != "",
+		Change:   r.Data == config.DataChange,
+		Scope: event.Scope{
+			Entry: r.Entry(), Namespaces: r.Namespaces, ExcludeNamespaces: r.ExcludeNamespaces,
+			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
+		},
+		History: i.opts.History,
 	})
 	i.rules.APIVersion, i.rules.Kind = t.groupVersion().String(), t.Kind
 	rules, err := scan.New(i.rules)
@@ -218,6 +226,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		cluster: i.opts.Client, target: t, namespace: namespace,
 		labelSelector: i.opts.Resource.LabelSelector, fieldSelector: i.opts.Resource.FieldSelector,
 		lists: i.opts.Metrics.lists, errors: i.opts.Metrics.errors.WithLabelValues(i.Name()), log: log,
+		doubt: newDoubt(),
 	}
 	lw.reason.Store(listStart)
 	codec, err := newCodec(t, rules, &i.packer, i.opts.Aside, observer{status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial})
@@ -227,9 +236,17 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 	if lw.client, err = i.opts.Client.restClient(t.groupVersion(), codec); err != nil {
 		return nil, err
 	}
+	plain, err := newCodec(t, nil, &packer{}, nil, observer{})
+	if err != nil {
+		return nil, err
+	}
+	if lw.plain, err = i.opts.Client.restClient(t.groupVersion(), plain); err != nil {
+		return nil, err
+	}
 	v := &view{
 		resource: r, packer: &i.packer, aside: i.opts.Aside,
 		index: map[string]indexed{}, exclude: map[string]bool{},
+		epoch: i.opts.History.Epoch(), doubt: lw.doubt, log: log,
 		delivery: i.opts.Delivery, reading: ctx,
 		counters: newViewCounters(i.opts.Metrics, i.Name()),
 		now:      time.Now,
@@ -261,8 +278,10 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 	lw.view = v
 	if v.resume != "" {
 		lw.reason.Store(listFailed) // what is stored is no list; one that follows has another reason
+		lw.doubt.raise(true)
 	}
-	w := &watching{view: v, log: log, onError: i.setStatus, resumed: known.Listed, again: known.Again}
+	w := &watching{view: v, requests: lw, log: log, onError: i.setStatus, resumed: known.Listed, again: known.Again}
+	w.verifier = &verifier{view: v, requests: lw, every: i.opts.Resource.Verify, metrics: newVerifierMetrics(i.opts.Metrics, i.Name()), log: log}
 	w.reflector = cache.NewReflectorWithOptions(lw, &object{}, v, cache.ReflectorOptions{
 		Name:            i.Name(),
 		TypeDescription: t.Kind,

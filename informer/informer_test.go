@@ -32,6 +32,7 @@ var (
 
 // recorder is a Handler that keeps what it gets, and blocks while it is told to.
 type recorder struct {
+	verified  [][2]int // of how many objects, and how many differed
 	mu        sync.Mutex
 	deltas    []event.Delta
 	positions []string
@@ -81,6 +82,12 @@ func (r *recorder) Snapshot(ctx context.Context, _, id string) error {
 
 func (r *recorder) Resumes(string) {}
 
+func (r *recorder) Verified(_ string, compared, differed int, _ string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.verified = append(r.verified, [2]int{compared, differed})
+}
+
 func (r *recorder) Restated(o *event.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,6 +133,7 @@ type bench struct {
 	client   *Client
 	resource config.Resource
 	aside    *spill.File // nil: bodies stay in memory
+	history  event.History
 	// Of the current run.
 	recorder *recorder
 	informer *Informer
@@ -182,7 +190,7 @@ func (b *bench) start(known *Known, prepare func(*recorder)) {
 	b.stopRead, b.deliver = stopRead, stopDelivery
 	var err error
 	b.informer, err = New(Options{
-		Client: b.client, Cluster: "test", Resource: b.resource,
+		Client: b.client, Cluster: "test", History: &b.history, Resource: b.resource,
 		Handler: func(v View) (Handler, *Known, error) {
 			b.views = append(b.views, v)
 			return b.recorder, ofNamespace(known, v.Namespace), nil
@@ -245,6 +253,13 @@ func (b *bench) rest() {
 	synctest.Wait()
 }
 
+func (r *recorder) expectNone(t *testing.T) {
+	t.Helper()
+	if got := r.take(); len(got) > 0 {
+		t.Fatalf("deltas: %q, want none", got)
+	}
+}
+
 func (b *bench) expect(want ...string) {
 	b.t.Helper()
 	got := b.recorder.take()
@@ -271,7 +286,7 @@ func (b *bench) lists(reason string) float64 {
 
 // allLists is how many lists were begun.
 func (b *bench) allLists() (n float64) {
-	for _, reason := range []string{listStart, listExpired, listBehind, listFailed} {
+	for _, reason := range []string{listStart, listExpired, listBehind, listDiffers, listFailed} {
 		n += b.lists(reason)
 	}
 	return n
@@ -417,20 +432,63 @@ func TestAServerThatAnswersWithErrorsForAWhileIsNotListedAnew(t *testing.T) {
 	}
 }
 
-func TestAServerThatRefusesTheWatchForLongIsListedAnew(t *testing.T) {
-	inBubble(t, selection(configMaps), func(api *scriptedapi.Server) { twoObjects(api); api.SetWatchList(false) }, func(b *bench) {
-		b.recorder.take()
-		b.api.OnRequest(func(r *scriptedapi.Request) *scriptedapi.Fault {
+// Whatever fails, and for how long: while the server has the history it is asked for it.
+func TestNothingButALostHistoryLeadsToAList(t *testing.T) {
+	watches := func(f scriptedapi.Fault) func(*scriptedapi.Request) *scriptedapi.Fault {
+		return func(r *scriptedapi.Request) *scriptedapi.Fault {
 			if r.Verb == scriptedapi.Watch && r.GVR == configMaps {
-				f := scriptedapi.Fail(500)
 				return &f
 			}
 			return nil
+		}
+	}
+	all := func(f scriptedapi.Fault) func(*scriptedapi.Request) *scriptedapi.Fault {
+		return func(*scriptedapi.Request) *scriptedapi.Fault { return &f }
+	}
+	for name, hook := range map[string]func(*scriptedapi.Request) *scriptedapi.Fault{
+		"the server has an error of its own":      watches(scriptedapi.Fail(500)),
+		"it is not there behind a proxy":          all(scriptedapi.Fail(503)),
+		"connections are cut":                     all(scriptedapi.Fault{Drop: true}),
+		"the token is refused":                    all(scriptedapi.Fail(401)),
+		"nothing is permitted any more":           all(scriptedapi.Fail(403)),
+		"the watch is forbidden, the list is not": watches(scriptedapi.Fail(403)),
+		"the resource is not served":              watches(scriptedapi.Fail(404)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothWays(t, func(t *testing.T, setup func(*scriptedapi.Server)) {
+				inBubble(t, selection(configMaps), func(api *scriptedapi.Server) { setup(api); twoObjects(api) }, func(b *bench) {
+					b.recorder.take()
+					b.api.OnRequest(hook)
+					b.api.CutWatches()
+					b.api.Create(configMaps, configMap("default", "brief", nil))
+					b.api.Update(configMaps, "default", "a", setData("k", "v"))
+					b.api.Delete(configMaps, "default", "brief")
+					time.Sleep(30 * time.Minute)
+					b.recorder.expectNone(t)
+					b.api.OnRequest(nil)
+					b.rest()
+					b.expect("added default/brief", "updated default/a", "deleted default/brief")
+					if n := b.allLists(); n != 1 {
+						t.Errorf("%v lists, want the first one alone", n)
+					}
+				})
+			})
 		})
-		b.api.CutWatches()
-		b.api.Update(configMaps, "default", "a", setData("k", "v"))
-		b.rest()
-		b.expect("updated default/a inferred")
+	}
+}
+
+func TestAWatchThatBeganResetsThePauseBeforeTheNextOne(t *testing.T) {
+	inBubble(t, selection(configMaps), twoObjects, func(b *bench) {
+		for range 12 {
+			b.api.Compact()
+			b.api.SendError(configMaps, nil)
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			b.recorder.take()
+			b.api.Update(configMaps, "default", "a", setData("k", "v"))
+			synctest.Wait()
+			b.expect("updated default/a")
+		}
 	})
 }
 
@@ -684,7 +742,7 @@ func TestAResourceThatIsNotThereYetIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestADocumentThatCanNotBeReadIsCountedAndFoundByTheNextList(t *testing.T) {
+func TestADocumentThatCanNotBeReadIsCountedAndAskedForAgain(t *testing.T) {
 	inBubble(t, selection(configMaps), twoObjects, func(b *bench) {
 		b.recorder.take()
 		mangled := false
@@ -697,7 +755,7 @@ func TestADocumentThatCanNotBeReadIsCountedAndFoundByTheNextList(t *testing.T) {
 		})
 		b.api.Update(configMaps, "default", "a", setData("k", "v"))
 		b.rest()
-		b.expect("updated default/a inferred")
+		b.expect("updated default/a")
 		if n := testutil.ToFloat64(b.metrics.errors.WithLabelValues("configmaps")); n < 1 {
 			t.Errorf("no error was counted")
 		}

@@ -13,25 +13,27 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
-// Reasons for a list, as kbridge_lists_total has them.
+// Reasons for a list, as kbridge_lists_total has them. Nothing else leads to one: a watch
+// that fails for any other reason goes on from where it was, however long that takes.
 const (
 	listStart   = "start"
 	listExpired = "expired"
 	listBehind  = "behind"
-	listFailed  = "failed"
+	listDiffers = "differs"
+	listFailed  = "failed" // the list before failed
 )
 
 // listWatch sends the requests of one Reflector. It is what knows why a list
 // became necessary: a 410 inside a stream calls no handler of the Reflector's.
 type listWatch struct {
 	client                       rest.Interface
+	plain                        rest.Interface // of which nothing is observed
 	cluster                      *Client
 	target                       target
 	namespace                    string
@@ -47,6 +49,12 @@ type listWatch struct {
 	reason atomic.Value
 	// initial says that the watch's initial events are coming; see observer.
 	initial atomic.Bool
+	// began is when the last watch began that the server accepted, and lasts for how long
+	// it was to last. The Reflector's goroutine owns them.
+	began time.Time
+	lasts time.Duration
+	up    atomic.Bool // a watch goes on
+	doubt *doubt
 }
 
 var _ cache.ListerWatcherWithContext = (*listWatch)(nil)
@@ -64,17 +72,23 @@ func (lw *listWatch) Watch(o metav1.ListOptions) (watch.Interface, error) {
 // onStatus sees each error the server sends, those inside a stream too.
 func (lw *listWatch) onStatus(s *metav1.Status) {
 	if s.Code == http.StatusGone {
-		lw.reason.Store(listExpired)
+		lw.mustList(listExpired)
 		return
 	}
 	lw.log.Debug("the server sent an error", "code", s.Code, "reason", s.Reason, "message", s.Message)
 }
 
+// mustList says that the watch can not go on from where it was, and why.
+func (lw *listWatch) mustList(reason string) {
+	lw.reason.Store(reason)
+	lw.view.lost.Store(true)
+}
+
 // onUnreadable sees each document that could not be decoded. In a stream it ends the
-// watch, and the list that follows finds what the document would have said.
+// watch, and the next one begins before the document.
 func (lw *listWatch) onUnreadable(err error) {
 	lw.errors.Inc()
-	lw.log.Warn("the server sent what can not be read, listing anew", "err", err)
+	lw.log.Warn("the server sent what can not be read, asking again", "err", err)
 }
 
 // ListWithContext gets one page of a list.
@@ -120,56 +134,54 @@ func (lw *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions)
 		return nil, lw.failed(ctx, "watch", err)
 	}
 	lw.countList(reason)
+	lw.accepted(&o)
 	context.AfterFunc(ctx, w.Stop) // see attempt
 	return w, nil
 }
-
-// maxPatience is how long a watch is asked for again while the server answers with
-// errors that pass.
-const maxPatience = time.Minute
 
 // errResume makes the Reflector fall back from a watch with initial events to a list,
 // for this once: the list is where a resumption begins.
 var errResume = errors.New("resuming from a stored version")
 
-// goOn goes on watching from a version, and asks again where the Reflector would
-// list anew: a server that restarts, or a proxy before it, answers with more than
-// refused connections, and every list of every client is what it needs least then.
+// goOn goes on watching from a version.
 func (lw *listWatch) goOn(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	lw.initial.Store(false)
-	began := time.Now()
-	for pause := firstPause; ; pause = pause.next(pauseLimit) {
-		w, err := lw.watchFrom(ctx, o)
-		if err == nil {
-			return w, nil
-		}
-		err = lw.failed(ctx, "watch", err)
-		refused := utilnet.IsConnectionRefused(err)
-		if !refused && (!passes(err) || time.Since(began) > maxPatience) {
-			return nil, err
-		}
-		if refused {
-			pause = min(pause, refusedLimit)
-			began = time.Now() // patience is for a server that answers
-		}
-		if pause.sleep(ctx); ctx.Err() != nil {
-			return nil, err
-		}
-	}
-}
-
-func (lw *listWatch) watchFrom(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	lw.up.Store(false)
+	lw.lookAtEnd()
 	if err := lw.probe(ctx, o.ResourceVersion); err != nil {
-		return nil, err
+		return nil, lw.failed(ctx, "watch", err)
 	}
-	return lw.request(o).Watch(ctx)
+	w, err := lw.request(o).Watch(ctx)
+	if err != nil {
+		return nil, lw.failed(ctx, "watch", err)
+	}
+	lw.accepted(&o)
+	return w, nil
 }
 
-// passes says of an error that the same request may well succeed a little later.
-func passes(err error) bool {
-	return apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsUnexpectedServerError(err) ||
-		utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || utilnet.IsConnectionReset(err)
+// accepted notes that the server has accepted a watch.
+func (lw *listWatch) accepted(o *metav1.ListOptions) {
+	lw.up.Store(true)
+	lw.began, lw.lasts = time.Now(), 0
+	if o.TimeoutSeconds != nil {
+		lw.lasts = time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+}
+
+// endSlack is how far the end of a watch may be from when it was to end, for the clocks
+// and for the way.
+const endSlack = 5 * time.Second
+
+// lookAtEnd raises a doubt where the last watch has not ended as it was to: the server was
+// restarted, or this process was paused.
+func (lw *listWatch) lookAtEnd() {
+	if lw.began.IsZero() {
+		return
+	}
+	if lasted := time.Since(lw.began); lasted < lw.lasts-endSlack || lasted > lw.lasts+endSlack {
+		lw.doubt.raise(false)
+	}
+	lw.began = time.Time{}
 }
 
 // beginList returns why a list begins, and sees to its version: a list is compared
@@ -177,7 +189,7 @@ func passes(err error) bool {
 // allows any age; the empty one is the newest there is.
 func (lw *listWatch) beginList(o *metav1.ListOptions) (reason string) {
 	reason = lw.reason.Swap(listFailed).(string)
-	if o.ResourceVersion == "0" || reason == listBehind {
+	if o.ResourceVersion == "0" || reason == listBehind || reason == listDiffers {
 		o.ResourceVersion = ""
 		if o.SendInitialEvents == nil {
 			o.ResourceVersionMatch = ""
@@ -217,7 +229,8 @@ func (lw *listWatch) probe(ctx context.Context, version string) error {
 	}
 	lw.log.Warn("the server is older than what was seen of it, perhaps restored from a backup: listing anew",
 		"seen", version, "server", newest)
-	lw.reason.Store(listBehind)
+	lw.mustList(listBehind)
+	lw.view.otherHistory.Store(true)
 	return apierrors.NewResourceExpired(fmt.Sprintf("version %s is ahead of the server's %s", version, newest))
 }
 
@@ -232,9 +245,11 @@ func (lw *listWatch) list(ctx context.Context, o metav1.ListOptions) (runtime.Ob
 	return obj, nil
 }
 
-func (lw *listWatch) request(o metav1.ListOptions) *rest.Request {
+func (lw *listWatch) request(o metav1.ListOptions) *rest.Request { return lw.send(lw.client, o) }
+
+func (lw *listWatch) send(client rest.Interface, o metav1.ListOptions) *rest.Request {
 	o.LabelSelector, o.FieldSelector = lw.labelSelector, lw.fieldSelector
-	return lw.client.Get().
+	return client.Get().
 		NamespaceIfScoped(lw.namespace, lw.namespace != "").
 		Resource(lw.target.Resource).
 		VersionedParams(&o, metav1.ParameterCodec)
@@ -243,8 +258,21 @@ func (lw *listWatch) request(o metav1.ListOptions) *rest.Request {
 // failed counts an error on its way to the Reflector, which keeps its type.
 func (lw *listWatch) failed(ctx context.Context, verb string, err error) error {
 	if ctx.Err() == nil {
+		if !isAnswer(err) {
+			lw.doubt.raise(true)
+		}
 		lw.errors.Inc()
 		lw.log.Debug("request failed", "verb", verb, "err", err)
 	}
 	return err
+}
+
+// isAnswer says that an error is what an API server has answered, and not a sign that
+// there was none.
+func isAnswer(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return errors.Is(err, errResume)
+	}
+	return status.Status().Code/100 == 4 && !apierrors.IsUnexpectedServerError(err)
 }

@@ -97,7 +97,7 @@ func (v *view) move(key string, o, moved *event.Object) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if is := v.index[key]; is.Object == o {
-		v.put(key, indexed{moved, is.round})
+		v.put(key, indexed{moved, is.round, is.pass})
 	} else {
 		moved.Aside.Release()
 	}

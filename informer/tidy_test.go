@@ -78,7 +78,7 @@ func TestWhatIsLeftInAWastefulFileMovesAndIsTheSame(t *testing.T) {
 	const n, every = 1024, 16
 	for i := range n {
 		o := v.Keep(&event.Object{Name: fmt.Sprint("thing-", i), UID: "u", ResourceVersion: "1", Body: body(i)})
-		v.put(o.Key(), indexed{o, 0})
+		v.put(o.Key(), indexed{Object: o, round: 0})
 	}
 	for i := range n {
 		if i%every != 0 {

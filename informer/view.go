@@ -3,7 +3,10 @@ package informer
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -35,6 +38,9 @@ type Handler interface {
 	// server has reached: what comes up to there may have been handed over by the
 	// earlier run.
 	Resumes(resourceVersion string)
+	// Verified says that the objects were compared with those that the server had at
+	// resourceVersion, and that what differed was mended. It does not block.
+	Verified(id string, compared, differed int, resourceVersion string)
 	// Restated says that the index has another body for a state that it had.
 	Restated(o *event.Object)
 	// Sinks are the names of those that take snapshots. Each has them by itself, so that
@@ -77,13 +83,27 @@ type view struct {
 	tidy     tidy
 	mu       turn
 	index    map[string]indexed // by event.Object's key
-	// resume is the version at which the index was stored by an earlier run, until the
-	// Reflector has begun with it: the first list is the index itself. Empty: the
-	// server is asked.
+	// at is the version at which the index is what was there. Empty: a list is being
+	// compared with it, or has not come to its end.
+	at string
+	// lost says that the watch can not go on from at, so that a list is necessary;
+	// otherHistory that this is because the server tells another history. They are set
+	// from several goroutines.
+	lost, otherHistory atomic.Bool
+	// resume is the version with which the next list is answered: it is the index itself.
+	// Empty: the server is asked.
 	resume   string
-	resumes  bool   // the handler is to be told when the watch begins
-	snapshot string // the id of a first snapshot to go on with, or empty
-	round    uint32 // the number of the current list
+	resumes  bool                // the handler is to be told when the watch begins
+	snapshot string              // the id of a first snapshot to go on with, or empty
+	round    uint32              // the number of the current list
+	pass     uint32              // the number of the current comparison; see verifier
+	removed  map[string]struct{} // the uids of what the watch has deleted since it began; nil: there is none
+	// epoch is that of the history which the index is known to be of.
+	epoch uint32
+	// restored says that the current list is the first one of a history: equal versions
+	// may be of different states.
+	restored bool
+	changed  time.Time // when a delta was handed over last
 	// foreign says that the index has bodies of another version or another cluster,
 	// until the first list has been compared.
 	foreign bool
@@ -94,14 +114,16 @@ type view struct {
 	delivery context.Context
 	reading  context.Context
 	onBegun  func(resumed bool)
+	doubt    *doubt
+	log      *slog.Logger
 	counters viewCounters
 	now      func() time.Time
 }
 
-// indexed is an object and the list that saw it last.
+// indexed is an object, and the list and the comparison that saw it last.
 type indexed struct {
 	*event.Object
-	round uint32
+	round, pass uint32
 }
 
 type viewCounters struct {
@@ -153,8 +175,23 @@ func (v *view) live(obj any, deleted bool) error {
 	} else if err := v.change(o, deleted); err != nil {
 		return err
 	}
-	v.handler.Position(o.Object.ResourceVersion)
+	v.moveTo(o.Object.ResourceVersion)
 	return nil
+}
+
+// moveTo says that the index is what was there at that version.
+func (v *view) moveTo(resourceVersion string) {
+	v.at = resourceVersion
+	v.handler.Position(resourceVersion)
+}
+
+// goOn prepares the next attempt: the watch goes on from where it was, if it can.
+func (v *view) goOn() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.lost.Load() && v.at != "" && v.at != "0" { // 0 is any version: a watch from there tells of no delete
+		v.resume = v.at
+	}
 }
 
 // change makes o the state of its object, or its last one.
@@ -185,16 +222,39 @@ func (v *view) Replace(list []any, resourceVersion string) error {
 		}
 		like = event.Delta{Snapshot: v.snapshot}
 	}
-	v.round++
+	v.beginList(list)
 	v.handler.ListBegins(like.Snapshot)
 	if err := v.compare(list, like); err != nil {
 		return err
 	}
 	v.handler.ListEnds(resourceVersion)
-	v.foreign = false
-	v.listed.Store(true)
+	v.endList(resourceVersion)
 	v.begin(false)
 	return nil
+}
+
+// beginList makes the index wait for a list, and ends the history that it is of where the
+// list tells another one.
+func (v *view) beginList(list []any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.restored = v.otherHistory.Swap(false) || v.isOfAnotherHistory(list)
+	if v.restored {
+		v.epoch = v.resource.History.End(v.epoch)
+		v.log.Warn("the server tells another history than before, as after a restored backup: what differs is mended", "epoch", v.epoch)
+	}
+	v.at = ""
+	v.lost.Store(false)
+	v.doubt.settle()
+	v.round++
+}
+
+func (v *view) endList(resourceVersion string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.at, v.epoch = resourceVersion, v.resource.History.Epoch()
+	v.foreign, v.restored = false, false
+	v.listed.Store(true)
 }
 
 // begin tells, once, that the index is what was there when this run began.
@@ -284,20 +344,24 @@ func (v *view) load(known *Known) {
 		if o.Dictionary != nil {
 			v.packer.adopt(o.Dictionary)
 		}
-		v.put(o.Key(), indexed{o, v.round})
+		v.put(o.Key(), indexed{Object: o, round: v.round})
 	}
 	v.listed.Store(known.Listed)
 	v.snapshot = known.Snapshot
 	v.foreign = known.Position == ""
-	if known.Listed && known.Position != "0" { // 0 is any version: a watch from there tells of no delete
-		v.resume, v.resumes = known.Position, true
+	if known.Listed {
+		v.at = known.Position
 	}
+	v.goOn()
+	v.resumes = v.resume != ""
 }
 
 // Bookmark moves the position to a version that the server says was reached.
 func (v *view) Bookmark(resourceVersion string) error {
 	v.counters.bookmarks.Inc()
-	v.handler.Position(resourceVersion)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.moveTo(resourceVersion)
 	return nil
 }
 
@@ -326,18 +390,18 @@ func (v *view) set(o *event.Object, like event.Delta) error {
 		}
 		known = false
 	}
-	if known && old.Same(o) {
+	if known && old.Same(o) && !(v.restored && !sameState(old.Object, o)) {
 		// Another body for the same state: under other rules, of another API version, or
 		// with other defaults. Lists and watches order the members differently, so equal
 		// lengths are looked into only where there is a reason.
 		if old.Size() != o.Size() || v.foreign && !sameJSON(old.Object, o) {
 			v.handler.Restated(o)
 		}
-		v.put(key, indexed{o, v.round})
+		v.put(key, indexed{Object: o, round: v.round})
 		v.counters.unchanged.Inc()
 		return nil
 	}
-	v.put(key, indexed{o, v.round})
+	v.put(key, indexed{Object: o, round: v.round})
 	d := like
 	d.Type, d.Object = event.Added, o
 	if known {
@@ -360,6 +424,22 @@ func sameJSON(a, b *event.Object) bool {
 	return err == nil && bytes.Equal(one, other)
 }
 
+// sameState says that two bodies mean the same: lists and watches order the members
+// differently. Where one can not be read they are taken for different.
+func sameState(a, b *event.Object) bool {
+	if sameJSON(a, b) {
+		return true
+	}
+	var states [2]any
+	for i, o := range []*event.Object{a, b} {
+		body, err := o.JSON()
+		if err != nil || json.Unmarshal(body, &states[i]) != nil {
+			return false
+		}
+	}
+	return reflect.DeepEqual(states[0], states[1])
+}
+
 // remove handles a deletion that the watch delivered.
 func (v *view) remove(o *event.Object, plain []byte) error {
 	old := v.index[o.Key()]
@@ -369,6 +449,9 @@ func (v *view) remove(o *event.Object, plain []byte) error {
 	}
 	if d.Old != nil {
 		v.forget(old.Object)
+	}
+	if v.removed != nil {
+		v.removed[o.UID] = struct{}{}
 	}
 	return v.deliver(&d)
 }
@@ -392,6 +475,7 @@ func (v *view) deliver(d *event.Delta) error {
 		return err
 	}
 	v.counters.deltas[d.Type].Inc()
+	v.changed = d.Time
 	return nil
 }
 

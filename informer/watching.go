@@ -18,56 +18,60 @@ import (
 type watching struct {
 	reflector *cache.Reflector
 	view      *view
+	requests  *listWatch
+	verifier  *verifier
 	log       *slog.Logger
 	resumed   bool              // an earlier run knew the view
 	again     map[string]string // the ids of snapshots that it did not complete, by sink
 	onError   func(error)       // told why the beginning is still awaited
 }
 
-// healthy is how long a watch must have lasted for the next failure to be the
-// first of its kind.
-const healthy = time.Minute
+// short is the life of a watch that does not count as one: a server that accepts watches
+// and ends them at once is not asked without a pause.
+const short = time.Second
 
-// run lists and watches until ctx ends. Where a watch ended for good it lists
-// anew, and the comparison with the index finds what was missed.
+// run lists and watches until ctx ends. A watch that has ended goes on from where it was;
+// where it can not, a list is compared with the index, and that finds what was missed.
 func (w *watching) run(ctx context.Context) {
 	defer w.view.release()
-	var tidying sync.WaitGroup
-	defer tidying.Wait()
-	tidying.Go(func() { w.view.keepTidy(ctx) })
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { w.view.keepTidy(ctx) })
+	beside.Go(func() { w.verifier.run(ctx) })
 	complaint := repeated{log: w.log}
 	pause := firstPause
 	for ctx.Err() == nil {
-		began := time.Now()
 		err := w.attempt(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
-			// The watch can not go on from where it was; kbridge_lists_total says why.
+			// The watch has ended; kbridge_lists_total says why where it can not go on.
 		default:
 			complaint.warn("list and watch failed, trying again", err)
 			if !w.view.begun {
 				w.onError(err)
 			}
 		}
-		if time.Since(began) > healthy {
-			pause = firstPause
-			complaint.last = ""
+		w.requests.up.Store(false)
+		if began := w.requests.began; !began.IsZero() && time.Since(began) >= short {
+			pause, complaint.last = firstPause, ""
 		}
 		if utilnet.IsConnectionRefused(err) {
 			pause = min(pause, refusedLimit)
 		}
 		pause.sleep(ctx)
 		pause = pause.next(pauseLimit)
+		w.view.goOn()
 	}
 }
 
-// attempt lists and watches once. What it has opened ends with it: the Reflector does
-// not stop a watch whose initial events its store has refused.
+// attempt lists, unless the watch can go on, and watches. What it has opened ends with it:
+// the Reflector does not stop a watch whose initial events its store has refused.
 func (w *watching) attempt(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	defer w.verifier.relists(end)()
 	return w.reflector.ListAndWatchWithContext(ctx)
 }
 

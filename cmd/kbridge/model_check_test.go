@@ -632,13 +632,22 @@ func (w *world) there(id state.ViewID, key event.Key, indexed *event.Object) boo
 
 // keyOf is the key of an object's events.
 func (w *world) keyOf(id state.ViewID, o *event.Object) event.Key {
-	resource, group, _ := strings.Cut(strings.SplitN(string(id), "|", 2)[0], ".")
+	resource, group, _ := strings.Cut(partsOf(id)[0], ".")
 	return event.Key{Group: group, Resource: resource, Namespace: o.Namespace, Name: o.Name}
+}
+
+// partsOf are the parts of a watch's selection.
+func partsOf(id state.ViewID) []string {
+	number, rest, found := strings.Cut(string(id), ":")
+	if _, err := strconv.Atoi(number); found && err == nil {
+		id = state.ViewID(rest)
+	}
+	return strings.Split(string(id), "|")
 }
 
 // viewHas says whether objects of that key are in the watch.
 func (w *world) viewHas(id state.ViewID, key event.Key) bool {
-	parts := strings.Split(string(id), "|")
+	parts := partsOf(id)
 	name := key.Resource
 	if key.Group != "" {
 		name += "." + key.Group

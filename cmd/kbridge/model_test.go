@@ -218,7 +218,8 @@ func (w *world) run() {
 func (w *world) create() {
 	w.api = scriptedapi.New()
 	w.api.OnRequest(func(r *scriptedapi.Request) *scriptedapi.Fault {
-		if r.Verb == scriptedapi.List && r.Query.Get("limit") != "1" || r.Verb == scriptedapi.Watch && r.Query.Get("sendInitialEvents") == "true" {
+		compares := strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList")
+		if r.Verb == scriptedapi.List && r.Query.Get("limit") != "1" && !compares || r.Verb == scriptedapi.Watch && r.Query.Get("sendInitialEvents") == "true" {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.listed[r.GVR.Resource] = time.Now()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kbridge-io/kbridge/bridge"
 	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer"
 	"github.com/kbridge-io/kbridge/internal/embedded"
 	"github.com/kbridge-io/kbridge/internal/monitor"
@@ -225,16 +226,18 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 		cluster = uid
 	}
 	var watched views
+	history := &event.History{}
 	if store != nil {
 		stored, err := store.Contents()
 		if err != nil {
 			return err
 		}
+		history.Continue(stored.Epoch)
 		watched = assignViews(cfg.Resources, entries, stored)
 		if err := store.Retain(watched.all(), watched.lanes); err != nil {
 			return err
 		}
-		keeper := bridge.NewKeeper(store, uid, d.reg, d.log)
+		keeper := bridge.NewKeeper(store, uid, history, d.reg, d.log)
 		d.mu.Lock()
 		d.keeper = keeper
 		d.mu.Unlock()
@@ -251,7 +254,7 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 	d.log.Info("watching", "server", client.Host(), "cluster", cluster, "resources", len(cfg.Resources), "sinks", len(entries))
 	for n, r := range cfg.Resources {
 		view := func(namespace string) state.ViewID { return watched.names[viewKey{n, namespace}] }
-		i, err := newInformer(client, cluster, r, d.outputs, d.keeper, view, aside, publishing, d.informerMetrics, d.log)
+		i, err := newInformer(client, cluster, history, r, d.outputs, d.keeper, view, aside, publishing, d.informerMetrics, d.log)
 		if err != nil {
 			return err
 		}

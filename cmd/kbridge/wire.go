@@ -154,7 +154,7 @@ func (o *output) problems() []error {
 
 // newInformer makes the informer of one entry of the configuration, with a port in
 // the lane of each of its sinks.
-func newInformer(client *informer.Client, cluster string, r config.Resource, outputs []*output, keeper *bridge.Keeper, view func(namespace string) state.ViewID, aside *spill.File, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
+func newInformer(client *informer.Client, cluster string, history *event.History, r config.Resource, outputs []*output, keeper *bridge.Keeper, view func(namespace string) state.ViewID, aside *spill.File, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
 	var types []event.Type
 	for _, name := range r.Types {
 		t, ok := event.ParseType(string(name))
@@ -164,7 +164,7 @@ func newInformer(client *informer.Client, cluster string, r config.Resource, out
 		types = append(types, t)
 	}
 	return informer.New(informer.Options{
-		Client: client, Cluster: cluster, Resource: r,
+		Client: client, Cluster: cluster, History: history, Resource: r,
 		Handler: func(v informer.View) (informer.Handler, *informer.Known, error) {
 			var ports []*bridge.Port
 			for _, o := range outputs {
