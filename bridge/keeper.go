@@ -39,9 +39,11 @@ type Keeper struct {
 // What is settled is gathered often, so that of an object that changes all the time
 // only the last state is held, and written less often.
 const (
-	gatherEvery  = 100 * time.Millisecond
-	storeEvery   = time.Second
-	storeObjects = 10_000 // of a watch in a batch, which takes ten times their size to write
+	gatherEvery = 100 * time.Millisecond
+	storeEvery  = time.Second
+	// A batch that could not be written is tried again after twice as long each time.
+	longestStorePause = 10 * time.Second
+	storeObjects      = 10_000 // of a watch in a batch, which takes ten times their size to write
 	// Of a list, whose objects come in order: they share pages, so that large batches save
 	// nothing.
 	storeListed = 2_000
@@ -205,17 +207,24 @@ func newSnapshotID() string { return event.NewSnapshotID(time.Now()) }
 func (k *Keeper) Run(ctx context.Context) error {
 	ticker := time.NewTicker(gatherEvery)
 	defer ticker.Stop()
-	last := time.Now()
+	last, pause, failures := time.Now(), storeEvery, 0
 	for {
 		select {
 		case <-ticker.C:
-			if g := k.gather(); time.Since(last) < storeEvery && !g.more && !g.awaited {
+			// What waits is written at once, but not again and again to a disk that fails.
+			g := k.gather()
+			if urgent := (g.more || g.awaited) && pause == storeEvery; !urgent && time.Since(last) < pause {
 				continue
 			}
-			last = time.Now()
-			if err := k.Store(); errors.Is(err, state.ErrFenced) {
+			err := k.Store()
+			if errors.Is(err, state.ErrFenced) {
 				return err
 			}
+			last = time.Now()
+			if failures++; err == nil {
+				failures = 0
+			}
+			pause = min(storeEvery<<min(failures, 10), longestStorePause)
 		case <-ctx.Done():
 			return nil
 		}

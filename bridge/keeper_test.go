@@ -406,6 +406,44 @@ func TestABatchThatCannotBeStoredIsStoredWithTheNext(t *testing.T) {
 	}
 }
 
+// A batch of many records wants to be written at once, and not at once again where the disk
+// fails.
+func TestADiskThatFailsIsNotGivenALargeBatchAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{}
+		for n := range storeObjects + 7 {
+			s.has(fmt.Sprint("o", n))
+		}
+		l := start(t, m, s, setup{}, d)
+		go l.list() // nothing is acknowledged: each object is owed to the sink
+		synctest.Wait()
+		m.mu.Lock()
+		m.fail = errDisk
+		m.calls = 0
+		m.mu.Unlock()
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { ended <- l.keeper.Run(ctx) }()
+		time.Sleep(2 * time.Minute)
+		if n := m.tried(); n < 10 || n > 20 {
+			t.Errorf("%d attempts in two minutes", n)
+		}
+		m.mu.Lock()
+		m.fail = nil
+		m.mu.Unlock()
+		time.Sleep(longestStorePause + storeEvery)
+		if n := len(m.lane("sink0").behind); n < storeObjects {
+			t.Errorf("of %d records %d are stored", storeObjects+7, n)
+		}
+		cancel()
+		<-ended
+		d.run()
+		for _, r := range l.rigs {
+			r.drain()
+		}
+	})
+}
+
 func TestTheKeeperStoresEachSecondAndEndsWhenItIsFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, s, d := newMemory(), newAPIServer(), &desk{flow: true}

@@ -25,6 +25,7 @@ type memory struct {
 	views   map[state.ViewID]memoryView
 	lanes   map[state.LaneID]memoryLane
 	epoch   uint32
+	calls   int // of Commit
 	commits int
 	largest int // number of objects of a watch in a batch
 	fail    error
@@ -80,6 +81,7 @@ func (m *memory) LoadLane(id state.LaneID) (state.LaneInfo, map[string]state.Beh
 func (m *memory) Commit(b *state.Batch) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.calls++
 	if m.fail != nil && !m.late {
 		return m.fail
 	}
@@ -119,6 +121,13 @@ func (m *memory) Commit(b *state.Batch) error {
 		m.lanes[id] = l
 	}
 	return m.fail
+}
+
+// tried is how often Commit was called.
+func (m *memory) tried() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.calls
 }
 
 const viewName = state.ViewID("things")

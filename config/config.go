@@ -63,9 +63,9 @@ type Resource struct {
 	FieldSelector string `yaml:"fieldSelector"`
 	// Only events of these types.
 	Types []EventType `yaml:"types" nonempty:"true"`
-	// How often all objects that are known are said again, as a snapshot: `synced` events between two markers. The server is not asked. At least `10s`; `0` is never.
+	// How often all objects that are known are re-emitted, as a snapshot: `synced` events between two markers. The server is not asked. At least `10s`; `0` is never.
 	Resync time.Duration `yaml:"resync"`
-	// What a start does for the objects that it knows from `state`: go on where the last run ended, or also say all of them again, as a snapshot.
+	// What a start does for the objects that it knows from `state`: go on where the last run ended, or also re-emit all of them, as a snapshot.
 	OnStart OnStart `yaml:"onStart"`
 	// Paths of object fields that are left out of events, in addition to `metadata.managedFields` and the last-applied annotation of kubectl.
 	Drop []string `yaml:"drop"`

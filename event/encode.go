@@ -48,6 +48,7 @@ func (d *Delta) Encode(e *Event, format Format, buf []byte) error {
 	if err != nil {
 		known := *d
 		known.Object, known.Old = d.Resource.Remains(d.Object.Namespace, d.Object.Name, d.Object.UID, d.Object.ResourceVersion), nil
+		known.Object.Epoch = d.Object.Epoch
 		e.Truncated = true
 		err = errors.Join(err, known.encode(e, buf))
 	}
@@ -55,10 +56,10 @@ func (d *Delta) Encode(e *Event, format Format, buf []byte) error {
 }
 
 func (d *Delta) encode(e *Event, buf []byte) (err error) {
-	o, epoch := d.Object, d.Resource.History.Epoch()
+	o := d.Object
 	*e = Event{
-		Type: d.Type, Resource: d.Resource, Key: d.Key(), ID: d.id(epoch),
-		UID: o.UID, ResourceVersion: o.ResourceVersion, Epoch: epoch,
+		Type: d.Type, Resource: d.Resource, Key: d.Key(), ID: d.ID(),
+		UID: o.UID, ResourceVersion: o.ResourceVersion, Epoch: o.Epoch,
 		Snapshot: d.Snapshot, Inferred: d.Inferred, Truncated: e.Truncated, Time: d.Time, Format: e.Format,
 	}
 	if e.Format == Binary {
@@ -209,16 +210,12 @@ func (e *Event) subject() string {
 }
 
 // ID returns the id of the delta's event: the same for the same change, today and
-// after a restart.
-func (d *Delta) ID() string { return d.id(d.Resource.History.Epoch()) }
-
-// id is the delta's id in an epoch of the cluster's history. The first one needs no
-// mention.
-func (d *Delta) id(epoch uint32) string {
+// after a restart. The first epoch needs no mention.
+func (d *Delta) ID() string {
 	var room [128]byte
 	id := append(room[:0], d.Object.UID...)
-	if epoch > 0 {
-		id = strconv.AppendUint(append(id, ".e"...), uint64(epoch), 10)
+	if d.Object.Epoch > 0 {
+		id = strconv.AppendUint(append(id, ".e"...), uint64(d.Object.Epoch), 10)
 	}
 	// An object is deleted once; the version at which kbridge learnt of it depends on
 	// whether the deletion was seen or inferred. It can leave a selection often.

@@ -43,6 +43,11 @@ func checkout(version, replicas string) *Object {
 	}
 }
 
+func inEpoch(epoch uint32, o *Object) *Object {
+	o.Epoch = epoch
+	return o
+}
+
 type sample struct {
 	name  string
 	delta Delta
@@ -66,8 +71,8 @@ func samples() []sample {
 		{"synced", Delta{Type: Synced, Resource: deployments, Object: checkout("1043", "3"), Snapshot: "dk3f9"}, uid + ".1043.dk3f9"},
 		{"core-cluster-scoped", Delta{Type: Added, Resource: nodes, Object: node}, "n-1.7"},
 		{"escaped", Delta{Type: Added, Resource: roles, Object: role}, "r-1.8"},
-		{"updated-restored", Delta{Type: Updated, Resource: restored, Object: checkout("1043", "3")}, uid + ".e2.1043"},
-		{"deleted-restored", Delta{Type: Deleted, Resource: restored, Object: checkout("1043", "3")}, uid + ".e2.deleted"},
+		{"updated-restored", Delta{Type: Updated, Resource: restored, Object: inEpoch(2, checkout("1043", "3"))}, uid + ".e2.1043"},
+		{"deleted-restored", Delta{Type: Deleted, Resource: restored, Object: inEpoch(2, checkout("1043", "3"))}, uid + ".e2.deleted"},
 	}
 	for i := range list {
 		list[i].delta.Time = at

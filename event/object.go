@@ -16,6 +16,9 @@ type Object struct {
 	Name            string
 	UID             string
 	ResourceVersion string
+	// Epoch is that of the history in which the version was given, as far as is known: see
+	// History. A later one is of a later state, whatever the versions.
+	Epoch uint32
 	// Body is the whole object after drops and redaction, apiVersion and kind included:
 	// as JSON, or as Dictionary packed it. See Unpack.
 	Body       []byte

@@ -93,5 +93,5 @@ func (r *Resource) Remains(namespace, name, uid, resourceVersion string) *Object
 		body = appendMember(body, "namespace", namespace)
 	}
 	body = append(appendMember(body, "uid", uid), `}}`...)
-	return &Object{Namespace: namespace, Name: name, UID: uid, ResourceVersion: resourceVersion, Body: body}
+	return &Object{Namespace: namespace, Name: name, UID: uid, ResourceVersion: resourceVersion, Epoch: r.History.Epoch(), Body: body}
 }

@@ -69,6 +69,8 @@ type Informer struct {
 	log    *slog.Logger
 	begun  atomic.Int64 // views that have listed or resumed
 	status atomic.Pointer[error]
+	// unproven has an error by namespace, of watches that can not be verified.
+	unproven sync.Map
 }
 
 var errStarting = errors.New("not listed yet")
@@ -102,12 +104,26 @@ func redacted(r config.Resource) bool {
 func (i *Informer) Name() string { return i.opts.Resource.GroupResource() }
 
 // Err is nil once all that was there at the start has been handed over, and says
-// what is awaited before.
+// what is awaited before, and what keeps it from being compared with the server's.
 func (i *Informer) Err() error {
-	if err := *i.status.Load(); err != nil {
+	err := *i.status.Load()
+	i.unproven.Range(func(_, unproven any) bool {
+		err = errors.Join(err, unproven.(error))
+		return true
+	})
+	if err != nil {
 		return fmt.Errorf("resource %s: %w", i.Name(), err)
 	}
 	return nil
+}
+
+// isUnproven notes what keeps the watch of a namespace from being verified, or nil.
+func (i *Informer) isUnproven(namespace string, err error) {
+	if err == nil {
+		i.unproven.Delete(namespace)
+		return
+	}
+	i.unproven.Store(namespace, err)
 }
 
 func (i *Informer) setStatus(err error) { i.status.Store(&err) }
@@ -281,7 +297,8 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		lw.doubt.raise(true)
 	}
 	w := &watching{view: v, requests: lw, log: log, onError: i.setStatus, resumed: known.Listed, again: known.Again}
-	w.verifier = &verifier{view: v, requests: lw, every: i.opts.Resource.Verify, metrics: newVerifierMetrics(i.opts.Metrics, i.Name()), log: log}
+	w.verifier = &verifier{view: v, requests: lw, every: i.opts.Resource.Verify, metrics: newVerifierMetrics(i.opts.Metrics, i.Name()), log: log,
+		onError: func(err error) { i.isUnproven(namespace, err) }}
 	w.reflector = cache.NewReflectorWithOptions(lw, &object{}, v, cache.ReflectorOptions{
 		Name:            i.Name(),
 		TypeDescription: t.Kind,

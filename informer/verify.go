@@ -30,6 +30,7 @@ type verifier struct {
 	every    time.Duration // zero: only where there is a doubt
 	metrics  verifierMetrics
 	log      *slog.Logger
+	onError  func(error) // told what keeps the comparison from being made for long; nil: nothing does
 
 	mu     sync.Mutex
 	relist context.CancelFunc // ends the attempt that is being made, or nil
@@ -80,6 +81,9 @@ const (
 	// and a tenth of it where watches have merely ended early.
 	earlyPause = 30 * time.Second
 	earlyShare = 10
+
+	// tolerated is for how long comparisons may fail before /readyz says so.
+	tolerated = 30 * time.Second
 
 	pageObjects = 500
 	// catchUp is for how long a quiet watch may be behind a list. A server sends a bookmark
@@ -162,7 +166,8 @@ func (v *verifier) relists(end context.CancelFunc) (done func()) {
 // verify compares until nothing differs, has what differs mended, and tells the outcome.
 func (v *verifier) verify(ctx context.Context) {
 	complaint := repeated{log: v.log}
-	differed := 0
+	differed, began := 0, time.Now()
+	defer v.onError(nil)
 	for pause := firstPause; ; pause = pause.next(pauseLimit) {
 		if !v.awaitWatch(ctx) {
 			return
@@ -178,6 +183,9 @@ func (v *verifier) verify(ctx context.Context) {
 			v.metrics.failed.Inc()
 			v.requests.doubt.raise(urgent)
 			complaint.warn("the objects can not be compared with the server's, trying again", err)
+			if time.Since(began) > tolerated {
+				v.onError(fmt.Errorf("compare the objects with the server's: %w", err))
+			}
 			pause.sleep(ctx)
 		case len(found.differ) == 0:
 			v.metrics.same.Inc()

@@ -245,19 +245,26 @@ func TestTheScheduleFindsWhatTheWatchDidNotTell(t *testing.T) {
 
 func TestAComparisonThatFailsIsTriedAgainAndCounted(t *testing.T) {
 	inBubble(t, selection(configMaps), twoObjects, func(b *bench) {
-		fail := 3
+		fail := 12
+		unready := 0
 		b.api.OnRequest(func(r *scriptedapi.Request) *scriptedapi.Fault {
 			if fail > 0 && isComparison(r) {
 				fail--
+				if b.informer.Err() != nil {
+					unready++
+				}
 				f := scriptedapi.Fail(http.StatusInternalServerError)
 				return &f
 			}
 			return nil
 		})
 		b.restart(nil)
-		b.rest()
-		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "failed")); n != 3 {
+		time.Sleep(10 * time.Minute)
+		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "failed")); n != 12 {
 			t.Errorf("%v failures are counted", n)
+		}
+		if err := b.informer.Err(); unready < 3 || err != nil {
+			t.Errorf("%d times it was not ready, and then: %v", unready, err)
 		}
 		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "same")); n < 1 {
 			t.Errorf("%v comparisons succeeded", n)

@@ -98,7 +98,7 @@ type view struct {
 	round    uint32              // the number of the current list
 	pass     uint32              // the number of the current comparison; see verifier
 	removed  map[string]struct{} // the uids of what the watch has deleted since it began; nil: there is none
-	// epoch is that of the history which the index is known to be of.
+	// epoch is that of the history which the server is known to tell: what comes is of it.
 	epoch uint32
 	// restored says that the current list is the first one of a history: equal versions
 	// may be of different states.
@@ -170,6 +170,7 @@ func (v *view) live(obj any, deleted bool) error {
 	defer o.release()
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	o.Object.Epoch = v.epoch
 	if v.exclude[o.Object.Namespace] {
 		v.counters.excluded.Inc()
 	} else if err := v.change(o, deleted); err != nil {
@@ -285,6 +286,7 @@ func (v *view) compare(list []any, like event.Delta) error {
 			v.counters.excluded.Inc()
 			continue
 		}
+		o.Object.Epoch = v.epoch
 		if err := v.locked(func() error { return v.set(&o.Object, like) }); err != nil {
 			return err
 		}
@@ -394,6 +396,7 @@ func (v *view) set(o *event.Object, like event.Delta) error {
 		// Another body for the same state: under other rules, of another API version, or
 		// with other defaults. Lists and watches order the members differently, so equal
 		// lengths are looked into only where there is a reason.
+		o.Epoch = old.Epoch // it has been told so
 		if old.Size() != o.Size() || v.foreign && !sameJSON(old.Object, o) {
 			v.handler.Restated(o)
 		}

@@ -202,8 +202,12 @@ func replay(t *testing.T, events []cloudEvent) state {
 			t.Errorf("event %d repeats event %d: %s", i, first, id)
 		}
 		seen[id] = i
-		if e.msgID != id {
-			t.Errorf("event %d: Nats-Msg-Id %q, want %q", i, e.msgID, id)
+		msgID := id
+		if e.Snapshot != "" && e.short() == "added" {
+			msgID += "/" + e.Snapshot
+		}
+		if e.msgID != msgID {
+			t.Errorf("event %d: Nats-Msg-Id %q, want %q", i, e.msgID, msgID)
 		}
 		old, known := s[key]
 		switch e.short() {

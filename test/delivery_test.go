@@ -319,20 +319,6 @@ func TestAnAPIServerThatIsKilledAndRestartedLosesAndRepeatsNothing(t *testing.T)
 	t.Logf("%d confirmed changes, %d events, %d of them inferred, %d objects came and went inside a gap", len(changes), len(events), inferred, unseen)
 }
 
-// fold is replay without its checks, for polling.
-func fold(events []cloudEvent) state {
-	s := state{}
-	for _, e := range objects(events) {
-		key := e.object()
-		if e.short() == "deleted" {
-			delete(s, key)
-		} else {
-			s[key] = [2]string{e.UID, e.ResourceVersion}
-		}
-	}
-	return s
-}
-
 func TestANATSServerThatIsKilledUnderLoadLosesNothing(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	server := natsserver.New(t, "")

@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -96,6 +98,111 @@ func TestEtcdThatIsTakenBackIsFollowed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The history that is restored is longer than the one that kbridge has seen when it looks:
+// no version tells that it is another.
+func TestEtcdThatIsTakenBackAndGrowsPastWhatWasSeenIsFollowed(t *testing.T) {
+	cluster := testcluster.New(t)
+	for _, how := range []string{"killed", "paused", "running"} {
+		t.Run("kbridge is "+how, func(t *testing.T) {
+			server := natsserver.New(t, "")
+			ns := cluster.CreateNamespace(t)
+			d := newDowntime(t, cluster.Dynamic(t), ns)
+			p := start(t, cluster, configMapsOf(ns)+stateIn(t.TempDir())+natsSink(server, ""))
+			p.ready()
+			p.stored()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			saved, err := cluster.SaveEtcd(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.pass()
+			busy := func(what string) {
+				for i := range 120 {
+					d.update("kept-0", fmt.Sprint(what, i))
+				}
+			}
+			busy("before ")
+			holds(t, server, serverState(t, cluster.Dynamic(t), configMaps, ns))
+			p.stored()
+			switch how {
+			case "killed":
+				p.kill()
+			case "paused":
+				p.child.Signal(syscall.SIGSTOP)
+			}
+			restored := make(chan error, 1)
+			go func() { restored <- cluster.RestoreEtcd(ctx, saved) }()
+			if err := <-restored; err != nil {
+				t.Fatal(err)
+			}
+			busy("after ")
+			for i := range 100 {
+				d.update("kept-1", fmt.Sprint("after ", i))
+			}
+			d.delete("kept-2")
+			d.create("new")
+			switch how {
+			case "killed":
+				p.again()
+			case "paused":
+				p.child.Signal(syscall.SIGCONT)
+			}
+			holds(t, server, serverState(t, cluster.Dynamic(t), configMaps, ns))
+			p.ready()
+			// And it is the one that goes on.
+			d.update("kept-3", "later")
+			d.delete("new")
+			holds(t, server, serverState(t, cluster.Dynamic(t), configMaps, ns))
+			p.stop()
+		})
+	}
+}
+
+func TestAComparisonOnAScheduleTellsItsOutcome(t *testing.T) {
+	cluster := testcluster.Shared(t)
+	server := natsserver.New(t, "")
+	ns := cluster.CreateNamespace(t)
+	newDowntime(t, cluster.Dynamic(t), ns)
+	p := start(t, cluster, fmt.Sprintf(`
+cluster: test
+resources:
+  - {resource: configmaps, namespaces: [%s], verify: 1m}
+`, ns)+stateIn(t.TempDir())+natsSink(server, ""))
+	p.ready()
+	c := startChurn(t, cluster, ns, 2, "x")
+	var verified cloudEvent
+	eventually(t, "a comparison is told", func() error {
+		events := readStream(t, server)
+		i := slices.IndexFunc(events, func(e cloudEvent) bool { return e.Type == "dev.kbridge.verified" })
+		if i < 0 {
+			return fmt.Errorf("none of %d events", len(events))
+		}
+		verified = events[i]
+		return nil
+	})
+	c.end()
+	var data struct {
+		Compared, Differed *int
+		ResourceVersion    string
+		Scope              struct {
+			Entry      string
+			Namespaces []string
+		}
+	}
+	if err := json.Unmarshal(verified.Data, &data); err != nil {
+		t.Fatal(err)
+	}
+	if data.Compared == nil || *data.Compared < 5*perKind || data.Differed == nil || *data.Differed != 0 || data.ResourceVersion == "" ||
+		data.Scope.Entry != "configmaps" || !slices.Equal(data.Scope.Namespaces, []string{ns}) || verified.Namespace != ns {
+		t.Errorf("it says %s", verified.Data)
+	}
+	if n := p.metric("kbridge_lists_total", `reason="differs"`); n != 0 {
+		t.Errorf("%v lists because of changes that came meanwhile", n)
+	}
+	p.stop()
 }
 
 // exchange is an address behind which one cluster can be exchanged for another.

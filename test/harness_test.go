@@ -304,6 +304,8 @@ type cloudEvent struct {
 	UID             string
 	Resource        string
 	ResourceVersion string
+	Entry           string
+	Epoch           uint32
 	Snapshot        string
 	Inferred        bool
 	Data            json.RawMessage
@@ -316,8 +318,8 @@ type cloudEvent struct {
 // short is the event's type without its prefix.
 func (e cloudEvent) short() string { return strings.TrimPrefix(e.Type, "dev.kbridge.object.") }
 
-// marker says that the event stands at the begin or the end of a snapshot.
-func (e cloudEvent) marker() bool { return strings.HasPrefix(e.Type, "dev.kbridge.snapshot.") }
+// marker says that the event is about a watch, and not about an object.
+func (e cloudEvent) marker() bool { return !strings.HasPrefix(e.Type, "dev.kbridge.object.") }
 
 // object names the event's object.
 func (e cloudEvent) object() string { return e.Resource + " " + e.Namespace + "/" + e.Name }

@@ -3,6 +3,7 @@ package test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -255,6 +256,104 @@ func TestAChangedSelectionDeletesNothingThatIsThere(t *testing.T) {
 	}
 	snapshotsOf(t, events)
 	if err := difference(fold(events), serverState(t, cluster.Dynamic(t), configMaps, ns, other)); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a first snapshot announces has been told under the same ids before, and JetStream
+// remembers them: a consumer that sweeps must not lose what is there.
+func TestAFirstSnapshotIsWholeAlthoughTheStreamKnowsItsIDs(t *testing.T) {
+	cluster := testcluster.Shared(t)
+	ns := cluster.CreateNamespace(t)
+	d := newDowntime(t, cluster.Dynamic(t), ns)
+	of := func(extra string) string {
+		return fmt.Sprintf("\ncluster: test\nresources:\n  - {resource: configmaps, namespaces: [%s]%s}\n", ns, extra)
+	}
+	for name, c := range map[string]struct {
+		first, second func(server *natsserver.Server, dir string) string
+	}{
+		"after a restart without state": {
+			func(s *natsserver.Server, _ string) string { return of("") + natsSink(s, "") },
+			func(s *natsserver.Server, _ string) string { return of("") + natsSink(s, "") },
+		},
+		"after the selector was changed": {
+			func(s *natsserver.Server, dir string) string { return of("") + stateIn(dir) + natsSink(s, "") },
+			func(s *natsserver.Server, dir string) string {
+				return of(", labelSelector: 'none!=such'") + stateIn(dir) + natsSink(s, "")
+			},
+		},
+		"after the sink was renamed": {
+			func(s *natsserver.Server, dir string) string { return of("") + stateIn(dir) + natsSink(s, "") },
+			func(s *natsserver.Server, dir string) string {
+				return of("") + stateIn(dir) + "\nsinks:" + natsEntry("renamed", s, "", "")
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, dir := natsserver.New(t, ""), t.TempDir()
+			p := start(t, cluster, c.first(server, dir))
+			p.ready()
+			d.update("kept-0", name)
+			holds(t, server, serverState(t, cluster.Dynamic(t), configMaps, ns))
+			p.stop()
+			p.configuration = c.second(server, dir)
+			p.again()
+			p.ready()
+			eventually(t, "a second snapshot is completed", func() error {
+				n := 0
+				for _, e := range readStream(t, server) {
+					if e.Type == "dev.kbridge.snapshot.completed" {
+						n++
+					}
+				}
+				if n < 2 {
+					return fmt.Errorf("%d are", n)
+				}
+				return nil
+			})
+			p.stop()
+			if err := difference(fold(readStream(t, server)), serverState(t, cluster.Dynamic(t), configMaps, ns)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Two entries of one resource have disjoint scopes: the end of one's snapshot says nothing
+// of the other's objects.
+func TestASnapshotOfOneEntrySweepsNothingOfAnother(t *testing.T) {
+	cluster := testcluster.Shared(t)
+	server := natsserver.New(t, "")
+	ns, other := cluster.CreateNamespace(t), cluster.CreateNamespace(t)
+	newDowntime(t, cluster.Dynamic(t), ns)
+	newDowntime(t, cluster.Dynamic(t), other)
+	p := start(t, cluster, fmt.Sprintf(`
+cluster: test
+resources:
+  - {resource: configmaps, namespaces: [%[1]s], resync: 10s}
+  - {resource: configmaps, excludeNamespaces: [%[1]s], fieldSelector: metadata.name!=kube-root-ca.crt, resync: 10s}
+`, ns)+stateIn(t.TempDir())+natsSink(server, ""))
+	p.ready()
+	eventually(t, "snapshots of both are completed", func() error {
+		if n := p.metric("kbridge_published_total", `type="completed"`); n < 6 {
+			return fmt.Errorf("%v are", n)
+		}
+		return nil
+	})
+	p.stop()
+	has, want := fold(readStream(t, server)), serverState(t, cluster.Dynamic(t), configMaps, ns, other)
+	for key := range has {
+		if !strings.Contains(key, " "+ns+"/") && !strings.Contains(key, " "+other+"/") {
+			delete(has, key) // of namespaces that other tests have
+		}
+	}
+	for key := range want {
+		if strings.HasSuffix(key, "/kube-root-ca.crt") {
+			delete(want, key)
+			delete(has, key)
+		}
+	}
+	if err := difference(has, want); err != nil {
 		t.Error(err)
 	}
 }

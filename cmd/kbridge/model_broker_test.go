@@ -38,6 +38,7 @@ type broker struct {
 	snapshots           map[string]*told
 	lineages            map[string]*lineage
 	unstored            map[string]time.Time // see expose: since when
+	partial, reselected map[string]bool      // by resource: see notePartial and reselect
 }
 
 // sent is which process sent an event, and when.
@@ -50,6 +51,7 @@ type sent struct {
 type stored struct {
 	event.Event
 
+	w        *world
 	process  int // that sent it
 	at       time.Time
 	repeated bool // the id has been there
@@ -74,6 +76,7 @@ func newBroker(w *world, name string) *broker {
 	b := &broker{
 		name: name, w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.brokers)+7))), ids: map[string]*stored{}, last: map[string]int{}, acked: map[string]sent{}, open: make(chan struct{}),
 		plain: consumer{}, once: consumer{}, newest: consumer{}, sweeper: newSweeper(), snapshots: map[string]*told{}, lineages: map[string]*lineage{}, unstored: map[string]time.Time{},
+		partial: map[string]bool{}, reselected: map[string]bool{},
 	}
 	close(b.open)
 	b.latency = pick(b.rng, 0, 5*time.Millisecond, 200*time.Millisecond)
@@ -112,7 +115,7 @@ func (b *broker) setDown(down, waits bool) {
 
 // append adds to the log what has arrived.
 func (b *broker) append(e *event.Event, process int, dead bool) {
-	s := &stored{Event: *e, process: process, at: time.Now(), dead: dead}
+	s := &stored{Event: *e, w: b.w, process: process, at: time.Now(), dead: dead}
 	_, s.repeated = b.ids[s.DedupID()]
 	if !s.repeated {
 		b.ids[s.DedupID()] = s

@@ -21,6 +21,8 @@ type disk struct {
 	failing float64       // the part of the commits that fails
 	slow    time.Duration // what a commit takes at most
 	failed  bool          // the last commit has: events go on without one
+	// failedAt is when a commit failed last.
+	failedAt time.Time
 	// committed is when the batch of the last successful commit was handed over.
 	committed time.Time
 }
@@ -127,6 +129,9 @@ func (s *scriptedStore) Commit(b *state.Batch) error {
 	defer w.mu.Unlock()
 	s.p.commit = nil
 	d.failed = d.failed && s.p.cut || fails
+	if fails {
+		d.failedAt = time.Now()
+	}
 	switch {
 	case s.p.cut:
 		return errors.New("killed")

@@ -88,11 +88,12 @@ type world struct {
 	mu        sync.Mutex
 	rng2      *rand.Rand
 	brokers   map[string]*broker
-	disk      *disk // nil: there is no state
-	states    map[string]string
+	disk      *disk           // nil: there is no state
+	states    map[string]bool // which contents a version has had: more than one in several histories
 	values    map[string]bool
 	rules     map[int]rules        // by process
 	clean     map[int]bool         // by process: the one before left nothing undone
+	unwritten map[int]bool         // by process: the one before was killed shortly after the disk had failed
 	told      map[int]time.Time    // by process: what was acknowledged before is stored
 	listed    map[string]time.Time // by resource: when a list was asked for last
 	loaded    map[state.LaneID]loaded
@@ -105,7 +106,10 @@ type world struct {
 }
 
 // rules are what a process does to bodies.
-type rules struct{ drops bool }
+type rules struct {
+	drops    bool
+	includes map[string]bool // by sink: the values of Secrets too
+}
 
 type appointment struct {
 	at time.Time
@@ -127,8 +131,8 @@ func runWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), rng2: rand.New(rand.NewPCG(seed, 2)),
 		pools: map[schema.GroupVersionResource][][2]string{}, unregistered: map[schema.GroupVersionResource]bool{},
-		brokers: map[string]*broker{}, states: map[string]string{}, values: map[string]bool{},
-		rules: map[int]rules{}, clean: map[int]bool{}, told: map[int]time.Time{}, listed: map[string]time.Time{}, loaded: map[state.LaneID]loaded{},
+		brokers: map[string]*broker{}, states: map[string]bool{}, values: map[string]bool{},
+		rules: map[int]rules{}, clean: map[int]bool{}, unwritten: map[int]bool{}, told: map[int]time.Time{}, listed: map[string]time.Time{}, loaded: map[state.LaneID]loaded{},
 	}
 	defer func() {
 		if r := recover(); r != nil {
@@ -252,28 +256,21 @@ func (w *world) create() {
 
 	cfg := config.Default()
 	cfg.Cluster = "test"
+	w.cfg = &cfg
+	for range 1 + w.rng.IntN(3) {
+		w.addSink()
+	}
 	for _, gvr := range []schema.GroupVersionResource{modelConfigMaps, modelSecrets, modelWidgets} {
 		if w.chance(0.4) && len(cfg.Resources) > 0 {
 			continue
 		}
-		r := config.DefaultResource()
-		r.Group, r.Resource = gvr.Group, gvr.Resource
-		switch {
-		case gvr == modelConfigMaps && w.chance(0.3):
-			r.Namespaces = []string{"a", "b"}
-		case gvr == modelConfigMaps && w.chance(0.3):
-			r.ExcludeNamespaces = []string{"a"}
-		case gvr == modelSecrets && w.chance(0.7):
-			r.LabelSelector = "app=x"
-		}
-		if w.chance(0.2) {
-			r.Data = config.DataChange
-		}
-		cfg.Resources = append(cfg.Resources, r)
+		cfg.Resources = append(cfg.Resources, w.entries(gvr, cfg.Sinks)...)
 	}
-	w.cfg = &cfg
-	for range 1 + w.rng.IntN(3) {
-		w.addSink()
+	w.mu.Lock()
+	w.notePartial()
+	w.mu.Unlock()
+	if err := cfg.Validate(); err != nil && !strings.Contains(err.Error(), "no kind of sink") {
+		panic(err)
 	}
 	if w.chance(0.9) {
 		w.disk = newDisk(w)
@@ -335,8 +332,12 @@ func (w *world) start() {
 	w.mu.Lock()
 	w.processes++
 	p := &process{number: w.processes, done: make(chan struct{}), reg: prometheus.NewRegistry()}
+	w.rules[p.number] = rules{includes: map[string]bool{}}
+	for _, s := range w.cfg.Sinks {
+		w.rules[p.number].includes[s.Name] = includes(w.cfg, s.Name)
+	}
 	for _, r := range w.cfg.Resources {
-		w.rules[p.number] = rules{drops: len(r.Drop) > 0}
+		w.rules[p.number] = rules{drops: len(r.Drop) > 0, includes: w.rules[p.number].includes}
 		p.views += max(1, len(r.Namespaces))
 	}
 	w.tracef("* start process %d", p.number)
@@ -402,6 +403,7 @@ func (w *world) kill() {
 	}
 	w.expose()
 	w.checkDisk()
+	w.unwritten[w.processes+1] = w.disk != nil && time.Since(w.disk.failedAt) < 5*time.Second
 	w.mu.Unlock()
 	p.d.grace = 0
 	p.cancel()
@@ -434,16 +436,37 @@ func (w *world) reconfigure() {
 	cfg := *w.cfg
 	cfg.Resources, cfg.Sinks = slices.Clone(cfg.Resources), slices.Clone(cfg.Sinks)
 	w.cfg = &cfg
-	switch w.rng.IntN(6) {
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.notePartial()
+	}()
+	switch w.rng.IntN(8) {
 	case 0:
 		if len(w.brokers) < 5 {
 			w.addSink()
+			r := &cfg.Resources[w.rng.IntN(len(cfg.Resources))]
+			if len(r.Sinks) > 0 {
+				r.Sinks = append(slices.Clone(r.Sinks), cfg.Sinks[len(cfg.Sinks)-1].Name)
+			}
 		}
 	case 1:
-		if len(cfg.Sinks) > 1 {
+		without := cfg
+		without.Resources, without.Sinks = slices.Clone(cfg.Resources), slices.Clone(cfg.Sinks)
+		if withoutSink(&without, cfg.Sinks[0].Name); len(without.Sinks) > 0 && len(without.Resources) > 0 {
 			w.say("without sink %s", cfg.Sinks[0].Name)
-			cfg.Sinks = cfg.Sinks[1:]
+			cfg = without
 		}
+	case 6:
+		r := &cfg.Resources[w.rng.IntN(len(cfg.Resources))]
+		if r.Secrets == config.SecretsInclude {
+			r.Secrets = config.SecretsRedact
+		} else {
+			r.Secrets = config.SecretsInclude
+		}
+		w.say("%s: secrets %s", r.Resource, r.Secrets)
+	case 7:
+		w.reselect(&cfg.Resources[w.rng.IntN(len(cfg.Resources))])
 	case 2:
 		drop := []string(nil)
 		if len(cfg.Resources[0].Drop) == 0 {
@@ -555,7 +578,7 @@ func (w *world) put(gvr schema.GroupVersionResource, k [2]string) {
 	o["spec"] = map[string]any{"noise": strings.Repeat(noiseText, pick(w.rng, 1, 1, 20, 200)), "n": n}
 	rv := w.api.Put(gvr, o)
 	uid := w.api.UID(gvr, k[0], k[1])
-	w.states[uid+"@"+rv], w.values[uid+"="+n] = n, true
+	w.states[uid+"@"+rv+"="+n], w.values[uid+"="+n] = true, true
 	w.tracef("* put %s %v %s.%s %v", gvr.Resource, k, short(uid), rv, o["metadata"].(map[string]any)["labels"])
 }
 
@@ -618,20 +641,33 @@ func (w *world) breakServer() {
 	}
 }
 
-// restore puts the cluster back to a backup. What a version was given to is not given it
-// again: the new changes come after all that was.
+// restore puts the cluster back to a backup. Either new changes get versions after all that
+// were, as `etcdutl snapshot restore --bump-revision --mark-compacted` has it; or they get
+// those that were given before, and the history may be longer than it was when kbridge
+// looks.
 func (w *world) restore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	was := w.ver(w.api.Version())
 	w.restored = true
-	w.tracef("* restore a backup")
+	bump := w.chance(0.5)
+	w.tracef("* restore a backup, bump=%t", bump)
 	w.api.Restore(w.backup)
 	w.backup = nil
+	if !bump {
+		for range w.rng.IntN(20) {
+			w.mu.Unlock()
+			w.mutate()
+			w.mu.Lock()
+		}
+		if w.chance(0.7) {
+			w.api.Advance(max(0, int(was-w.ver(w.api.Version()))) + w.rng.IntN(5))
+		}
+		return
+	}
 	w.mu.Unlock()
 	w.sleep(pick(w.rng, 0, time.Second, 10*time.Second))
 	w.mu.Lock()
-	// As `etcdutl snapshot restore --bump-revision --mark-compacted` does.
 	w.api.Advance(int(was-w.ver(w.api.Version())) + 1)
 	w.api.Compact()
 	w.api.CutWatches()

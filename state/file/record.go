@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"math"
 	"slices"
 
 	"github.com/klauspost/compress/s2"
@@ -162,6 +163,7 @@ func (c *codec) appendObject(dst []byte, o *event.Object) ([]byte, error) {
 	for _, s := range []string{o.Namespace, o.Name, o.UID, o.ResourceVersion} {
 		dst = appendString(dst, s)
 	}
+	dst = binary.AppendUvarint(dst, uint64(o.Epoch))
 	return append(dst, body...), nil
 }
 
@@ -205,6 +207,12 @@ func identify(o *event.Object, f *fields) {
 	text := string(append(append(all, uid...), version...))
 	o.Identify(text[:key], text[:len(namespace)], text[from:key])
 	o.UID, o.ResourceVersion = text[key:key+len(uid)], text[key+len(uid):]
+	epoch, size := binary.Uvarint(f.rest)
+	if size <= 0 || epoch > math.MaxUint32 {
+		f.bad = true
+		return
+	}
+	f.rest, o.Epoch = f.rest[size:], uint32(epoch)
 }
 
 // dictionary reads the name of an object's dictionary.

@@ -85,7 +85,7 @@ func plain(o *event.Object) *event.Object {
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	return &event.Object{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Body: body}
+	return &event.Object{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Epoch: o.Epoch, Body: body}
 }
 
 // apply is what a Commit has to do.
@@ -126,7 +126,7 @@ func (c *Content) apply(b *state.Batch) {
 // Object makes an object whose bytes depend on all that is given.
 func Object(namespace, name, uid, version string) *event.Object {
 	return &event.Object{
-		Namespace: namespace, Name: name, UID: uid, ResourceVersion: version,
+		Namespace: namespace, Name: name, UID: uid, ResourceVersion: version, Epoch: uint32(len(name)),
 		Body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":%q}}`, namespace, name, uid, version),
 	}
 }
