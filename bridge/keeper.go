@@ -28,12 +28,13 @@ type Keeper struct {
 	log     *slog.Logger
 	metrics keeperMetrics
 
-	mu    sync.Mutex // held while the store is used
-	feeds []*Feed
-	lanes map[state.LaneID]*state.LaneInfo // as gathered last
-	epoch uint32                           // that is stored
-	batch *state.Batch                     // gathered and not committed
-	err   atomic.Pointer[error]            // of the last commit
+	mu         sync.Mutex // held while the store is used
+	registered sync.Mutex // held, within mu, while feeds grows, and where mu is not held
+	feeds      []*Feed
+	lanes      map[state.LaneID]*state.LaneInfo // as gathered last
+	epoch      uint32                           // that is stored
+	batch      *state.Batch                     // gathered and not committed
+	err        atomic.Pointer[error]            // of the last commit
 }
 
 // What is settled is gathered often, so that of an object that changes all the time
@@ -69,7 +70,7 @@ func NewKeeper(store state.Store, cluster string, history *event.History, reg pr
 		Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10},
 	})
 	reg.MustRegister(seconds)
-	return &Keeper{
+	k := &Keeper{
 		store: store, cluster: cluster, history: history, epoch: history.Epoch(), log: log, lanes: map[state.LaneID]*state.LaneInfo{},
 		metrics: keeperMetrics{
 			commits: counter("kbridge_state_commits_total", "Batches that were stored."),
@@ -78,6 +79,10 @@ func NewKeeper(store state.Store, cluster string, history *event.History, reg pr
 			seconds: seconds,
 		},
 	}
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kbridge_state_pending_changes", Help: "Changes that are not settled by all sinks, or not gathered to be stored.",
+	}, func() float64 { return float64(k.Pending()) }))
+	return k
 }
 
 // Known is what the state has of a watch.
@@ -142,6 +147,8 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	f.journal.info = known.ViewInfo
 	f.journal.info.Cluster, f.journal.info.Version, f.journal.info.Rules = k.cluster, version, rules.Name
 	f.journal.dirty = true
+	k.registered.Lock()
+	defer k.registered.Unlock()
 	k.feeds = append(k.feeds, f)
 	return f, known, nil
 }
@@ -386,6 +393,18 @@ func (k *Keeper) release(upTo func(*Port) (number uint64, snapshot bool)) {
 			p.lane.mu.Unlock()
 		}
 	}
+}
+
+// Pending is the number of changes that are held until all sinks have settled them, or the
+// next batch takes them. It does not wait for a batch that is being written.
+func (k *Keeper) Pending() int {
+	k.registered.Lock()
+	defer k.registered.Unlock()
+	n := 0
+	for _, f := range k.feeds {
+		n += f.journal.length()
+	}
+	return n
 }
 
 // Idle says that there is nothing to store. It does not wait for a batch that is being

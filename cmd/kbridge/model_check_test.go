@@ -743,11 +743,28 @@ func (w *world) checkLanes() {
 	for _, pool := range w.pools {
 		keys += len(pool)
 	}
+	fail := func(format string, args ...any) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.failf(format, args...)
+	}
+	watches := len(viewKeys(w.cfg.Resources))
 	for _, o := range w.p.d.outputs {
 		if n := o.lane.Behind(); n > keys {
-			w.mu.Lock()
-			w.failf("%s is behind on %d objects, and there were never more than %d", o.entry.Name, n, keys)
-			w.mu.Unlock()
+			fail("%s is behind on %d objects, and there were never more than %d", o.entry.Name, n, keys)
+		}
+		// Each watch may have two markers, and what is larger than the window, beyond it.
+		bytes, events, _ := o.lane.Usage()
+		if events > o.entry.Window.Events+3*watches {
+			fail("%s has %d events in a window of %d", o.entry.Name, events, o.entry.Window.Events)
+		}
+		if bytes > int64(o.entry.Window.Bytes) && events > 1+3*watches {
+			fail("%s has %d bytes in a window of %d, in %d events", o.entry.Name, bytes, o.entry.Window.Bytes, events)
+		}
+	}
+	if k := w.p.d.keeper; k != nil {
+		if n := k.Pending(); n > burstSize+keys {
+			fail("%d changes are held", n)
 		}
 	}
 }

@@ -521,6 +521,8 @@ func (w *world) after(d time.Duration, do func()) {
 // step is one thing that happens, and some time after it.
 func (w *world) step() {
 	switch n := w.rng.IntN(100); {
+	case n < 1:
+		w.burst()
 	case n < 60:
 		for range 1 + w.rng.IntN(pick(w.rng, 1, 3, 10)) {
 			w.mutate()
@@ -558,6 +560,32 @@ func (w *world) mutate() {
 		w.put(gvr, k)
 	}
 }
+
+// burst changes one object more often than anything that is not bounded by the objects
+// may hold.
+func (w *world) burst() {
+	gvr := pick(w.rng, modelConfigMaps, modelWidgets)
+	if w.unregistered[gvr] {
+		return
+	}
+	w.say("a burst of %s", gvr.Resource)
+	k := w.pools[gvr][0]
+	for i := range 2*burstSize/100 + 1 {
+		for range 100 {
+			w.mu.Lock()
+			w.put(gvr, k)
+			w.trace = w.trace[:len(w.trace)-1]
+			w.mu.Unlock()
+		}
+		if i%5 == 0 {
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+}
+
+// burstSize is how many changes may wait to be settled by all sinks, whatever the sinks
+// take: a thousand in any case, and twice as many before they are folded.
+const burstSize = 2500
 
 func (w *world) delete(gvr schema.GroupVersionResource, k [2]string) {
 	uid := w.api.UID(gvr, k[0], k[1])
