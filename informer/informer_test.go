@@ -698,6 +698,7 @@ func TestASecretsValueIsGoneBeforeAnythingSeesIt(t *testing.T) {
 					s := configMap("default", "s", map[string]any{"pw": "aHVudGVyMg=="})
 					s["metadata"].(map[string]any)["annotations"] = map[string]any{
 						"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"pw":"aHVudGVyMg=="}}`,
+						"example.com/url": "https://me:hunter2@example.com/", "owner": "me",
 					}
 					api.Create(secrets, s)
 				}, func(b *bench) {
@@ -714,6 +715,12 @@ func TestASecretsValueIsGoneBeforeAnythingSeesIt(t *testing.T) {
 							leaked := strings.Contains(string(o.Body), "aHVudGVyMg==")
 							if want := treatment == config.SecretsInclude; leaked != want {
 								t.Errorf("%s: value there: %v, want %v: %s", d.Type, leaked, want, o.Body)
+							}
+							if leaked := strings.Contains(string(o.Body), "hunter2"); leaked != (treatment == config.SecretsInclude) {
+								t.Errorf("%s: its copy in an annotation there: %v: %s", d.Type, leaked, o.Body)
+							}
+							if !strings.Contains(string(o.Body), `"owner":"me"`) {
+								t.Errorf("%s: an annotation without a copy is gone: %s", d.Type, o.Body)
 							}
 							if strings.Contains(string(o.Body), "last-applied") {
 								t.Errorf("%s: the last-applied annotation is there: %s", d.Type, o.Body)

@@ -602,6 +602,7 @@ func (w *world) put(gvr schema.GroupVersionResource, k [2]string) {
 	if gvr == modelSecrets {
 		o["data"] = map[string]any{"password": base64.StdEncoding.EncodeToString([]byte(secretText + n))}
 		annotations["kubectl.kubernetes.io/last-applied-configuration"] = `{"stringData":{"password":"` + secretText + `"}}`
+		annotations["copy"] = pick(w.rng, "amqp://u:"+secretText+n+"@h/", "Basic "+base64.StdEncoding.EncodeToString([]byte(secretText+n)))
 	}
 	o["spec"] = map[string]any{"noise": strings.Repeat(noiseText, pick(w.rng, 1, 1, 20, 200)), "n": n}
 	rv := w.api.Put(gvr, o)

@@ -14,6 +14,7 @@ var benchmarks = []struct {
 	{"Pod", "pod.json", Options{APIVersion: "v1", Kind: "Pod", Drop: defaultDrop}},
 	{"ConfigMap", "configmap.json", Options{APIVersion: "v1", Kind: "ConfigMap", Drop: defaultDrop}},
 	{"Custom", "custom.json", Options{APIVersion: "gateway.example.com/v1alpha2", Kind: "RoutePolicy", Drop: defaultDrop}},
+	{"Certificate", "certificate.json", Options{APIVersion: "v1", Kind: "Secret", Drop: defaultDrop, RedactSecret: true}},
 	{"Secret", "secret.json", Options{APIVersion: "v1", Kind: "Secret", Drop: defaultDrop, RedactSecret: true}},
 }
 

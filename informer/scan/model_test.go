@@ -2,13 +2,16 @@ package scan
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 var defaultDrop = [][]string{
@@ -123,6 +126,10 @@ func collapse(v any) any {
 
 // model is what Rules do, said without offsets. It changes v, which parse returned.
 func model(v any, o Options) map[string]any {
+	var mustGo func(member) bool
+	if o.RedactSecret {
+		mustGo = copiesIn(v.([]member))
+	}
 	for _, path := range o.Drop {
 		v = remove(v, path)
 	}
@@ -138,7 +145,7 @@ func model(v any, o Options) map[string]any {
 				metadata, _ := m.value.([]member)
 				for i := range metadata {
 					if annotations, is := metadata[i].value.([]member); is && metadata[i].key == "annotations" {
-						metadata[i].value = slices.DeleteFunc(annotations, isCopy)
+						metadata[i].value = slices.DeleteFunc(annotations, mustGo)
 					}
 				}
 			}
@@ -166,18 +173,66 @@ func redacted(v any, with string) any {
 	return with
 }
 
+// copiesIn says which annotations of a Secret hold a copy of it. Whether a text holds a value is what search says;
+// search_test.go is about that.
+func copiesIn(secret []member) func(annotation member) bool {
+	var values []string
+	var name, namespace string
+	strange := false
+	for _, m := range secret {
+		object, isObject := m.value.([]member)
+		switch m.key {
+		case "data", "stringData":
+			strange = strange || !isObject && m.value != nil
+			for _, v := range object {
+				text, isText := v.value.(string)
+				strange = strange || !isText && v.value != nil
+				if value, err := base64.StdEncoding.DecodeString(text); err == nil && m.key == "data" {
+					text = string(value)
+				}
+				values = append(values, text)
+			}
+		case "metadata":
+			name, namespace = "", ""
+			for _, v := range object {
+				switch v.key {
+				case "name":
+					name, _ = v.value.(string)
+				case "namespace":
+					namespace, _ = v.value.(string)
+				}
+			}
+		}
+	}
+	var s search
+	s.reset(math.MaxInt32)
+	for _, v := range values {
+		if v != name && v != namespace && v != "redacted" {
+			s.add([]byte(v))
+		}
+	}
+	s.prepare()
+	return func(annotation member) bool {
+		text, isText := annotation.value.(string)
+		return strange || isCopy(annotation) || isText && s.finds([]byte(text))
+	}
+}
+
+// isCopy says whether an annotation is a copy of its object, whatever it holds.
 func isCopy(annotation member) bool {
 	if slices.Contains(copies, annotation.key) {
 		return true
 	}
 	switch v := annotation.value.(type) {
 	case string:
-		v = strings.TrimFunc(v, func(r rune) bool { return strings.TrimSpace(string(r)) == "" || r == '\ufeff' })
+		v = strings.TrimLeftFunc(v, func(r rune) bool {
+			return unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune("\ufeff\"'`\\", r)
+		})
 		return strings.HasPrefix(v, "{") || strings.HasPrefix(v, "[")
-	case []member, []any:
-		return true
+	case nil:
+		return false
 	}
-	return false
+	return true
 }
 
 func remove(v any, path []string) any {

@@ -19,8 +19,9 @@ type Meta struct {
 }
 
 const (
-	redactedData       = `"cmVkYWN0ZWQ="` // base64 of redactedStringData
-	redactedStringData = `"redacted"`
+	placeholder        = "redacted"
+	redactedData       = `"cmVkYWN0ZWQ="` // base64 of it
+	redactedStringData = `"` + placeholder + `"`
 )
 
 // Object appends the kept part of src, one JSON object with or without white space around it, to dst, and fills m.
@@ -72,7 +73,10 @@ func ReadMeta(src []byte) (m Meta, err error) {
 func (r *Rules) object(dst, src []byte, i, depth int, m *Meta) (out []byte, end int, err error) {
 	w := walks.Get().(*walk)
 	defer w.release()
-	w.src, w.redact = src, r.redact
+	w.src = src
+	if r.redact {
+		w.secret = secrets.Get().(*secret)
+	}
 	*m = Meta{}
 	end, f := w.document(&r.root, i, depth)
 	if f != ok {
@@ -80,6 +84,12 @@ func (r *Rules) object(dst, src []byte, i, depth int, m *Meta) (out []byte, end 
 	}
 	if r.redact && w.lacks&lacksKind == 0 && !isText(w.bytes(w.kind), r.kind) {
 		return dst, end, newError("kind", w.kind.from, wantKind)
+	}
+	if r.redact && w.secret.judge(w) {
+		w.cuts = w.cuts[:0]
+		if end, f = w.document(&r.root, i, depth); f != ok {
+			panic("BUG: a document that was read once can not be read again")
+		}
 	}
 	w.meta(r, m)
 
@@ -111,8 +121,8 @@ type cut struct {
 // walk is the state of one pass over one document.
 type walk struct {
 	src    []byte
-	cuts   []cut // in the order of the document, never overlapping
-	redact bool
+	cuts   []cut   // in the order of the document, never overlapping
+	secret *secret // what is redacted, or nil
 
 	apiVersion, kind                      span
 	namespace, name, uid, resourceVersion span
@@ -133,6 +143,9 @@ func (w *walk) release() {
 	cuts := w.cuts[:0]
 	if cap(cuts) > maxPooledCuts {
 		cuts = nil
+	}
+	if w.secret != nil {
+		w.secret.release()
 	}
 	*w = walk{cuts: cuts}
 	walks.Put(w)
@@ -158,7 +171,7 @@ func (w *walk) members(n *node, i, depth int, inPlace bool) (end int, kept bool,
 		return from, false, f
 	}
 	comma := 0 // in front of the member, if it is not the first
-	with, sift := w.secrecy(n, inPlace)
+	with, annotations := w.secrecy(n, inPlace)
 	for {
 		raw, value, f := key(b, from)
 		if f != ok {
@@ -177,9 +190,10 @@ func (w *walk) members(n *node, i, depth int, inPlace bool) (end int, kept bool,
 		}
 		if with != "" {
 			w.cuts = append(w.cuts[:mark], cut{from: value, to: end, with: with})
+			w.secret.value(b, n.field, value, end)
 		}
-		if sift && !drop {
-			drop = b[value] == '{' || b[value] == '[' || b[value] == '"' && holdsJSON(b[value+1:end-1])
+		if annotations && !drop {
+			drop = w.secret.annotation(value, end)
 		}
 		next, more, f := following(b, end, '}')
 		if f != ok {
@@ -202,10 +216,9 @@ func (w *walk) members(n *node, i, depth int, inPlace bool) (end int, kept bool,
 	}
 }
 
-// secrecy says what stands in place of the values of n's object, and whether its values are sifted for copies of
-// the document, which is done to the annotations of a Secret.
-func (w *walk) secrecy(n *node, inPlace bool) (with string, sift bool) {
-	if !w.redact || !inPlace {
+// secrecy says what stands in place of the values of n's object, and whether they are the annotations of a Secret.
+func (w *walk) secrecy(n *node, inPlace bool) (with string, annotations bool) {
+	if w.secret == nil || !inPlace {
 		return "", false
 	}
 	return n.field.redacted(), n.field == fieldAnnotations
@@ -269,7 +282,7 @@ func (w *walk) begin(f field, i int) fault {
 		want = wantObject
 	case fieldAnnotations:
 		w.initialEventsEnd = false
-		if c == '{' || c == 'n' || !w.redact {
+		if c == '{' || c == 'n' || w.secret == nil {
 			return ok
 		}
 		want = wantObject
@@ -314,6 +327,7 @@ func (w *walk) end(f field, i, end, mark int) {
 	case fieldData, fieldStringData:
 		if c := w.src[i]; c != '{' && c != 'n' {
 			w.cuts = append(w.cuts[:mark], cut{from: i, to: end, with: f.redacted()})
+			w.secret.strange = true
 		}
 	}
 }

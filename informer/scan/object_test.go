@@ -345,7 +345,11 @@ func checkObject(t *testing.T, src []byte, o Options) {
 		t.Fatalf("%q: got %q, want %v", src, out, want)
 	}
 	var again Meta
-	if twice, err := rules(t, o).Object(nil, out, &again); err != nil || !bytes.Equal(out, twice) || m != again {
+	twice, err := rules(t, o).Object(nil, out, &again)
+	if o.RedactSecret {
+		again.InitialEventsEnd = m.InitialEventsEnd // the annotation may be gone, and no Secret is a bookmark
+	}
+	if err != nil || !bytes.Equal(out, twice) || m != again {
 		t.Fatalf("%q: a second pass over %q gave %q, %v", src, out, twice, err)
 	}
 }

@@ -2,11 +2,13 @@ package scan
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestTheValuesOfASecretAreRedacted(t *testing.T) {
@@ -44,7 +46,7 @@ func TestAnnotationsThatCopyASecretAreRemoved(t *testing.T) {
 		`{"some/copy":"{}","b":"y"}`:                                                         `{"b":"y"}`,
 		`{"some/copy":" \n\u007b\"data\":1}","list":"[1]"}`:                                  `{}`,
 		`{"some/copy":"\ufeff\u00a0{","b":"y {"}`:                                            `{"b":"y {"}`,
-		`{"object":{"data":"x"},"array":["x"],"number":1,"null":null}`:                       `{"number":1,"null":null}`,
+		`{"object":{"data":"x"},"array":["x"],"number":1,"null":null}`:                       `{"null":null}`,
 		`null`: `null`,
 	} {
 		got, _ := keep(t, o, `{"kind":"Secret","metadata":{"annotations":`+annotations+`}}`)
@@ -96,6 +98,49 @@ func leaks(out []byte) error {
 	return nil
 }
 
+// leaksCopies holds the annotations of a kept Secret against the values that src had, plain and in base64.
+func leaksCopies(src, out []byte) error {
+	before, err := parse(src)
+	if err != nil {
+		return err
+	}
+	after, err := decode(out)
+	if err != nil {
+		return err
+	}
+	metadata, _ := after.(map[string]any)["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	for _, m := range before.([]member) {
+		values, _ := m.value.([]member)
+		for _, v := range values {
+			value, _ := v.value.(string)
+			if b, err := base64.StdEncoding.DecodeString(value); err == nil && m.key == "data" {
+				value = string(b)
+			}
+			counting := strings.Map(func(r rune) rune {
+				if r <= ' ' || r == utf8.RuneError || strings.ContainsRune("\"'\\\x7f", r) {
+					return -1
+				}
+				return r
+			}, value)
+			if m.key != "data" && m.key != "stringData" || len(counting) < 6 || value == metadata["name"] || value == metadata["namespace"] || value == "redacted" {
+				continue
+			}
+			for _, a := range annotations {
+				text, _ := a.(string)
+				for _, copied := range []string{
+					value, base64.StdEncoding.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte(value)),
+				} {
+					if strings.Contains(text, copied) {
+						return fmt.Errorf("a copy of %q is kept in %q", value, text)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
 func checkRedacted(t *testing.T, src []byte, o Options) (kept bool) {
 	t.Helper()
 	var m Meta
@@ -106,7 +151,7 @@ func checkRedacted(t *testing.T, src []byte, o Options) (kept bool) {
 		}
 		return false
 	}
-	if err := leaks(out); err != nil {
+	if err := errors.Join(leaks(out), leaksCopies(src, out)); err != nil {
 		t.Fatalf("%q: %v in %q", src, err, out)
 	}
 	return true
@@ -151,8 +196,12 @@ func FuzzRedact(f *testing.F) {
 		w.secret = marker
 		f.Add(seed+100, bytes.Clone(w.document("Secret")))
 	}
+	f.Add(uint64(4), []byte(secretWith("hunter2", "the password is hunter2", quoteJSON, false, false)))
+	f.Add(uint64(5), []byte(secretWith(privateKey, lines(base64.StdEncoding.EncodeToString([]byte(privateKey)), 64, "\n"), quoteJSON, true, false)))
+	f.Add(uint64(6), []byte(secretWith("p@ss \"w0rd\\", "https://u:p%40ss+%22w0rd%5C@h/", quoteJSON, true, true)))
 	f.Fuzz(func(t *testing.T, seed uint64, src []byte) {
 		checkMarker(t, seed)
+		checkCopies(t, seed)
 		checkRedacted(t, src, secretRules)
 		checkRedacted(t, src, secretAndPaths)
 	})

@@ -88,8 +88,8 @@ var identity = []field{
 	fieldAPIVersion, fieldKind, fieldMetadata, fieldNamespace, fieldName, fieldUID, fieldResourceVersion,
 }
 
-// copies are the annotations in which tools keep a copy of the object that does not look like JSON, and the one
-// of kubectl, so that it goes whatever its value. Copies that look like JSON are found by their first character.
+// copies are the annotations in which tools keep a copy of the object. They go whatever their value. Other copies are
+// found by what they look like (hidden.go), or by the values that they hold (search.go).
 var copies = []string{
 	"kubectl.kubernetes.io/last-applied-configuration",
 	"objectset.rio.cattle.io/applied",

@@ -10,7 +10,8 @@
 //
 // The files, in the order of a document's way: framer.go finds its end in a stream, header.go tells what it is,
 // watch.go and list.go split it, object.go walks it by the Rules of rules.go, skip.go passes over what is of no
-// interest, text.go reads strings.
+// interest, text.go reads strings. Of a Secret, secret.go takes out the annotations that hold a copy: search.go finds
+// its values in them, hidden.go documents that may have them.
 package scan
 
 import "strconv"

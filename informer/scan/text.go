@@ -93,19 +93,3 @@ func codeUnit(digits []byte) (r rune) {
 	}
 	return r
 }
-
-// holdsJSON reports whether raw stands for a text that begins, behind white space and byte order marks, as a JSON
-// object or array does.
-func holdsJSON(raw []byte) bool {
-	for len(raw) > 0 {
-		r, n := decodeRune(raw)
-		switch {
-		case r == '{' || r == '[':
-			return true
-		case !unicode.IsSpace(r) && r != '\ufeff':
-			return false
-		}
-		raw = raw[n:]
-	}
-	return false
-}
