@@ -99,8 +99,8 @@ type Known struct {
 // Rules are what bodies go through before anybody sees them.
 type Rules struct {
 	Name string // equal names leave equal bodies
-	// Rescan returns an object whose body went through other rules as these leave it.
-	Rescan func(*event.Object) *event.Object
+	// Rescan returns an object whose body went through the named rules as these leave it.
+	Rescan func(rules string, o *event.Object) *event.Object
 }
 
 // Load makes the feed of a watch with what the store has of it. Each port is of
@@ -124,9 +124,9 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	if err != nil {
 		return nil, nil, err
 	}
-	rescan := rules.Rescan
-	if known.Rules == rules.Name {
-		rescan = nil
+	var rescan func(*event.Object) *event.Object
+	if from := known.Rules; from != rules.Name && rules.Rescan != nil {
+		rescan = func(o *event.Object) *event.Object { return rules.Rescan(from, o) }
 	}
 	if rescan != nil {
 		for i, o := range known.Objects {

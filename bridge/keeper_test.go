@@ -675,7 +675,10 @@ func TestUnderOtherRulesBodiesAreScannedAgainBeforeAnythingIsSent(t *testing.T) 
 		l.kill()
 		d = &desk{flow: true}
 		scanned := 0
-		rules := Rules{Name: "new", Rescan: func(o *event.Object) *event.Object {
+		rules := Rules{Name: "new", Rescan: func(from string, o *event.Object) *event.Object {
+			if from != "old" {
+				t.Errorf("scanned again as from the rules %q", from)
+			}
 			scanned++
 			c := *o
 			c.Body = bytes.Replace(slices.Clone(o.Body), []byte(`"kind":"Thing"`), []byte(`"kind":"Clean"`), 1)
@@ -702,7 +705,7 @@ func TestUnderOtherRulesBodiesAreScannedAgainBeforeAnythingIsSent(t *testing.T) 
 			t.Error("the new rules are not stored")
 		}
 		l.kill()
-		rules.Rescan = func(*event.Object) *event.Object { t.Error("scanned again under the same rules"); return nil }
+		rules.Rescan = func(string, *event.Object) *event.Object { t.Error("scanned again under the same rules"); return nil }
 		start(t, m, s, setup{rules: rules}, d)
 	})
 }

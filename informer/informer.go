@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,8 +51,8 @@ type View struct {
 	// Rules name the drops and the redaction that bodies go through: equal rules leave
 	// equal bodies.
 	Rules string
-	// Rescan returns an object whose body went through other rules as these leave it.
-	Rescan func(*event.Object) *event.Object
+	// Rescan returns an object whose body went through the named rules as these leave it.
+	Rescan func(rules string, o *event.Object) *event.Object
 	// Index is what is there; see bridge.Index.
 	Index interface {
 		Keys() []string
@@ -287,7 +289,11 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 			i.opts.Metrics.synced.WithLabelValues(i.Name()).Set(1)
 		}
 	}
-	known, err := i.remember(v, View{Resource: r, Namespace: namespace, Rules: i.rulesName(), Rescan: i.rescan(r, rules), Index: v})
+	rescan, err := i.rescan(r, rules)
+	if err != nil {
+		return nil, fmt.Errorf("resource %s: %w", i.Name(), err)
+	}
+	known, err := i.remember(v, View{Resource: r, Namespace: namespace, Rules: i.rulesName(), Rescan: rescan, Index: v})
 	if err != nil {
 		return nil, err
 	}
@@ -326,10 +332,18 @@ func (i *Informer) remember(v *view, view View) (*Known, error) {
 // rescan returns an object whose stored body went through other rules as the current
 // ones leave it: what was stored under other drops, or with a Secret's values, must
 // not go out as it is.
-func (i *Informer) rescan(r *event.Resource, rules *scan.Rules) func(*event.Object) *event.Object {
-	return func(o *event.Object) *event.Object {
+func (i *Informer) rescan(r *event.Resource, rules *scan.Rules) (func(string, *event.Object) *event.Object, error) {
+	bare, err := i.withoutAnnotations()
+	if err != nil {
+		return nil, err
+	}
+	return func(from string, o *event.Object) *event.Object {
 		body, err := o.JSON()
 		if err == nil {
+			rules := rules
+			if i.rules.RedactSecret && !strings.HasPrefix(from, compared) && scan.Redacted(body) {
+				rules = bare
+			}
 			body, err = rules.Object(nil, body, &scan.Meta{})
 		}
 		if err != nil {
@@ -341,12 +355,28 @@ func (i *Informer) rescan(r *event.Resource, rules *scan.Rules) func(*event.Obje
 		restated.Aside = spill.Extent{}
 		restated.Body, restated.Dictionary = i.packer.pack(nil, body)
 		return &restated
-	}
+	}, nil
 }
 
-// rulesName names what bodies go through.
+// rulesName names what bodies go through. Its number moves when other bodies come out
+// of the same configuration: the second one compares annotations with a Secret's values.
 func (i *Informer) rulesName() string {
-	return fmt.Sprintf("1 redact=%t drop=%q", i.rules.RedactSecret, i.rules.Drop)
+	version := 1
+	if i.rules.RedactSecret {
+		version = 2
+	}
+	return fmt.Sprintf("%d redact=%t drop=%q", version, i.rules.RedactSecret, i.rules.Drop)
+}
+
+// compared begins the names of rules that look for a Secret's values in its annotations.
+// What others have taken the values out of can not be compared any more.
+const compared = "2 redact=true "
+
+// withoutAnnotations are the rules for such bodies.
+func (i *Informer) withoutAnnotations() (*scan.Rules, error) {
+	o := i.rules
+	o.Drop = append(slices.Clip(o.Drop), []string{"metadata", "annotations"})
+	return scan.New(o)
 }
 
 // await resolves the resource, however long that takes.

@@ -286,6 +286,33 @@ func TestAnotherBodyForTheSameStateIsToldAndMakesNoDelta(t *testing.T) {
 	})
 }
 
+func TestStoredSecretsAreScannedAgainAsTheirRulesLeftThem(t *testing.T) {
+	const redacted, whole = `{"kind":"Secret","metadata":{"name":"s","annotations":{"copy":"hunter2","owner":"me"}},"data":{"pw":"cmVkYWN0ZWQ="}}`,
+		`{"kind":"Secret","metadata":{"name":"s","annotations":{"copy":"hunter2","owner":"me"}},"data":{"pw":"aHVudGVyMg=="}}`
+	inBubble(t, selection(secrets), nil, func(b *bench) {
+		view := b.views[0]
+		if !strings.HasPrefix(view.Rules, "2 redact=true ") {
+			t.Errorf("the rules are called %q: bodies of those that compared nothing are not scanned again", view.Rules)
+		}
+		for _, c := range []struct{ name, rules, body, want string }{
+			{"annotations that were not compared", "1 redact=true drop=[]", redacted, `"metadata":{"name":"s"}`},
+			{"the same, with include meanwhile", "1 redact=false drop=[]", redacted, `"metadata":{"name":"s"}`},
+			{"what was included", "1 redact=false drop=[]", whole, `"annotations":{"owner":"me"}`},
+			{"annotations that were compared", "2 redact=true drop=[]", redacted, `"annotations":{"copy":"hunter2","owner":"me"}`},
+		} {
+			o := view.Rescan(c.rules, &event.Object{Name: "s", Body: []byte(c.body)})
+			if body, err := o.JSON(); err != nil || !strings.Contains(string(body), c.want) || strings.Contains(string(body), "aHVudGVyMg==") {
+				t.Errorf("%s: got %s, %v, want %s", c.name, body, err, c.want)
+			}
+		}
+	})
+	inBubble(t, selection(configMaps), nil, func(b *bench) {
+		if !strings.HasPrefix(b.views[0].Rules, "1 redact=false ") {
+			t.Errorf("the rules are called %q: all bodies would be scanned again for nothing", b.views[0].Rules)
+		}
+	})
+}
+
 func TestTheStoredListIsGivenUntilTheViewHasBegunWithIt(t *testing.T) {
 	v := &view{handler: &recorder{}, onBegun: func(bool) {}}
 	v.load(&Known{Listed: true, Position: "7"})

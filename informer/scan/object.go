@@ -1,6 +1,7 @@
 package scan
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,11 @@ const (
 	redactedData       = `"cmVkYWN0ZWQ="` // base64 of it
 	redactedStringData = `"` + placeholder + `"`
 )
+
+// Redacted reports whether a value of the Secret in src may have been redacted before.
+func Redacted(src []byte) bool {
+	return bytes.Contains(src, []byte(redactedData)) || bytes.Contains(src, []byte(redactedStringData))
+}
 
 // Object appends the kept part of src, one JSON object with or without white space around it, to dst, and fills m.
 // src is neither changed nor retained, and must not overlap dst. With a nil dst the result is allocated once, in
