@@ -11,7 +11,7 @@
 // The files, in the order of a document's way: framer.go finds its end in a stream, header.go tells what it is,
 // watch.go and list.go split it, object.go walks it by the Rules of rules.go, skip.go passes over what is of no
 // interest, text.go reads strings. Of a Secret, secret.go takes out the annotations that hold a copy: search.go finds
-// its values in them, hidden.go documents that may have them.
+// its values in them, in each of the forms that forms.go decodes, and hidden.go documents that may have them.
 package scan
 
 import "strconv"

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -65,11 +66,9 @@ func quoteJSON(s string) string { return jsonOf(s) }
 func escapeAll(s, format string) string {
 	var b strings.Builder
 	for _, r := range s {
-		if r > 0xffff {
-			b.WriteRune(r)
-			continue
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, format, unit)
 		}
-		fmt.Fprintf(&b, format, r)
 	}
 	return b.String()
 }
@@ -112,7 +111,7 @@ EKTcWGekdmdDPsHloRNtsiCa697B2O9IFA==
 // values are of the kinds that Secrets have.
 var values = map[string]string{
 	"a short password": "hunter",
-	"a password":       `p@ss "w0rd'\/<&>+%41 é世\n`,
+	"a password":       `p@ss "w0rd'\/<&>+%41 é世🚀\n`,
 	"letters only":     "correcthorsebatterystaple",
 	"a URL":            "postgres://u:p%40ss@db.example.com:5432/shop?sslmode=require",
 	"a key":            privateKey,
