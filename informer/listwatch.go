@@ -272,7 +272,7 @@ func (lw *listWatch) failed(ctx context.Context, verb string, err error) error {
 func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return errors.Is(err, errResume)
+		return false
 	}
 	return status.Status().Code/100 == 4 && !apierrors.IsUnexpectedServerError(err)
 }
