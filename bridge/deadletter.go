@@ -52,8 +52,12 @@ func (d *DeadLetterFile) open() (*os.File, error) {
 	return os.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, deadLetterMode)
 }
 
-// Write stores the event and returns when it is on the disk.
-func (d *DeadLetterFile) Write(sink string, e *event.Event, reason error) error {
+// Write stores the event and returns when it is on the disk. It begins nothing after
+// ctx has ended; a disk that hangs holds it up all the same.
+func (d *DeadLetterFile) Write(ctx context.Context, sink string, e *event.Event, reason error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("dead letters: %w", context.Cause(ctx))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err = d.write(sink, e, reason)
@@ -135,9 +139,12 @@ func (l *Lane) bury(ctx context.Context) {
 			return
 		}
 		for attempts := 1; ; attempts++ {
-			err := l.opts.DeadLetters.Write(l.Name(), &e.event, e.reason)
+			err := l.opts.DeadLetters.Write(ctx, l.Name(), &e.event, e.reason)
 			if err == nil {
 				break
+			}
+			if ctx.Err() != nil {
+				return
 			}
 			l.metrics.deadLetterErrors.Inc()
 			if attempts == 1 {

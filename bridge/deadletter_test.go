@@ -196,16 +196,16 @@ func lines(t *testing.T, path string) []string {
 func TestAFullDeadLetterFileTakesNoMoreUntilItIsMovedAway(t *testing.T) {
 	d, path, e := openLetters(t)
 	d.max = 10
-	if err := d.Write("live", e, errNever); err != nil {
+	if err := d.Write(t.Context(), "live", e, errNever); err != nil {
 		t.Fatalf("one that is larger than the limit does not fit into an empty file: %v", err)
 	}
 	size := int64(len(lines(t, path)[0]) + 1)
 	d.max = 2*size + int64(len(".123456789")) // the time's fraction may be longer than before
-	if err := d.Write("live", e, errNever); err != nil {
+	if err := d.Write(t.Context(), "live", e, errNever); err != nil {
 		t.Fatalf("the second line has room: %v", err)
 	}
 	before := lines(t, path)
-	err := d.Write("live", e, errNever)
+	err := d.Write(t.Context(), "live", e, errNever)
 	if err == nil || !strings.Contains(err.Error(), path+" is full") || !strings.Contains(err.Error(), "move it away") || !errors.Is(d.Err(), err) {
 		t.Fatalf("a full file: %v; Err() = %v", err, d.Err())
 	}
@@ -219,7 +219,7 @@ func TestAFullDeadLetterFileTakesNoMoreUntilItIsMovedAway(t *testing.T) {
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Write("live", e, errNever); err != nil || d.Err() != nil {
+	if err := d.Write(t.Context(), "live", e, errNever); err != nil || d.Err() != nil {
 		t.Fatalf("after it was moved away: %v", err)
 	}
 	if got := lines(t, path); len(got) != 1 || len(lines(t, path+".1")) != 2 {
@@ -233,7 +233,7 @@ func TestAPartOfALineSpoilsNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := d.Write("live", e, errNever); err != nil {
+		if err := d.Write(t.Context(), "live", e, errNever); err != nil {
 			t.Fatal(err)
 		}
 	}

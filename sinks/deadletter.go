@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -12,8 +13,9 @@ import (
 // DeadLetters keeps the events that a sink refused for good. One goroutine uses it.
 type DeadLetters interface {
 	// Write keeps the event, with why it was refused, and returns when it is kept for
-	// good: on a disk, or acknowledged by a broker.
-	Write(sink string, e *event.Event, reason error) error
+	// good: on a disk, or acknowledged by a broker. It returns early, with an error, when
+	// ctx ends; whether the event is kept is then not known.
+	Write(ctx context.Context, sink string, e *event.Event, reason error) error
 	// Err is the error of the last Write, nil if it had none. Any goroutine may call it.
 	Err() error
 }

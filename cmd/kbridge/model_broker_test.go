@@ -258,7 +258,7 @@ type scriptedDeadLetters struct {
 	p *process
 }
 
-func (d *scriptedDeadLetters) Write(_ string, e *event.Event, _ error) error {
+func (d *scriptedDeadLetters) Write(_ context.Context, _ string, e *event.Event, _ error) error {
 	d.b.w.mu.Lock()
 	defer d.b.w.mu.Unlock()
 	if d.p.cut || d.b.rng.IntN(4) == 0 {

@@ -21,7 +21,8 @@ const headerRoom = 4096
 type DeadLetters struct {
 	cfg     config.NATS
 	subject string
-	conn    *client.Conn
+	conn    *client.Conn // nil: there is none
+	end     func()       // ends conn at once
 
 	mu  sync.Mutex
 	err error
@@ -36,39 +37,21 @@ func OpenDeadLetters(cfg config.NATS, subject string) *DeadLetters {
 }
 
 // Write publishes one letter and waits for a stream's acknowledgement.
-func (d *DeadLetters) Write(sink string, e *event.Event, reason error) error {
-	err := d.write(sink, e, reason)
+func (d *DeadLetters) Write(ctx context.Context, sink string, e *event.Event, reason error) error {
+	err := d.write(ctx, sink, e, reason)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err = err
 	return err
 }
 
-func (d *DeadLetters) write(sink string, e *event.Event, reason error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.AckTimeout)
-	defer cancel()
-	if d.conn == nil || d.conn.IsClosed() {
-		// The connection outlives this letter; it has no other owner than d.
-		conn, err := Dial(context.Background(), d.cfg)
-		if err != nil {
-			return fmt.Errorf("dead letters: %w", err)
-		}
-		d.conn = conn
+func (d *DeadLetters) write(ctx context.Context, sink string, e *event.Event, reason error) error {
+	if err := d.connect(ctx); err != nil {
+		return fmt.Errorf("dead letters: %w", err)
 	}
-	letter, err := sinks.EncodeDeadLetter(sink, e, reason)
+	letter, err := d.encode(sink, e, reason)
 	if err != nil {
 		return err
-	}
-	if int64(len(letter)) > d.conn.MaxPayload()-headerRoom && !e.Truncated {
-		// What was too large for the stream is too large for this one: its metadata is
-		// what can be kept here.
-		short := *e
-		if err := short.Truncate(); err != nil {
-			return err
-		}
-		if letter, err = sinks.EncodeDeadLetter(sink, &short, reason); err != nil {
-			return err
-		}
 	}
 	js, err := jetstream.New(d.conn)
 	if err != nil {
@@ -77,11 +60,63 @@ func (d *DeadLetters) write(sink string, e *event.Event, reason error) error {
 	m := client.NewMsg(d.subject)
 	m.Data = letter
 	m.Header.Set(client.MsgIdHdr, "dead/"+sink+"/"+e.DedupID())
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.AckTimeout)
+	defer cancel()
 	if _, err := js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0)); err != nil {
-		d.conn.Close() // the next attempt begins anew
+		d.Close() // the next attempt begins anew
 		return fmt.Errorf("dead letters: publish to %s: %w", d.subject, err)
 	}
 	return nil
+}
+
+// connect makes a connection unless there is one. It outlives the letter that it is
+// made for, whose context bounds how long that takes.
+func (d *DeadLetters) connect(ctx context.Context) error {
+	if d.conn != nil && !d.conn.IsClosed() {
+		return nil
+	}
+	d.Close()
+	life, end := context.WithCancel(context.Background())
+	inTime := context.AfterFunc(ctx, end)
+	conn, err := Dial(life, d.cfg)
+	if !inTime() {
+		end()
+		if err == nil {
+			conn.Close()
+		}
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		end()
+		return err
+	}
+	d.conn, d.end = conn, end
+	return nil
+}
+
+// encode makes the letter. What was too large for the sink's stream is too large for
+// this one: its metadata is what can be kept here, or that alone which names the object.
+func (d *DeadLetters) encode(sink string, e *event.Event, reason error) ([]byte, error) {
+	limit := d.conn.MaxPayload() - headerRoom
+	letter, err := sinks.EncodeDeadLetter(sink, e, reason)
+	if err != nil || int64(len(letter)) <= limit {
+		return letter, err
+	}
+	short := *e
+	if !e.Truncated {
+		if err := short.Truncate(); err != nil {
+			return nil, err
+		}
+		if letter, err = sinks.EncodeDeadLetter(sink, &short, reason); err != nil || int64(len(letter)) <= limit {
+			return letter, err
+		}
+	}
+	data := e.Resource.Remains(e.Key.Namespace, e.Key.Name, e.UID, e.ResourceVersion).Body
+	if e.Resource.Change {
+		data = append(append([]byte(`{"object":`), data...), '}')
+	}
+	short.Format, short.Value, short.Truncated = event.Binary, data, true
+	return sinks.EncodeDeadLetter(sink, &short, reason)
 }
 
 // Err implements sinks.DeadLetters.
@@ -91,9 +126,12 @@ func (d *DeadLetters) Err() error {
 	return d.err
 }
 
-// Close ends the connection.
+// Close ends the connection. No Write may be running.
 func (d *DeadLetters) Close() {
-	if d.conn != nil {
-		d.conn.Close()
+	if d.conn == nil {
+		return
 	}
+	d.end() // so that nothing waits for a server that does not read
+	d.conn.Close()
+	d.conn = nil
 }
