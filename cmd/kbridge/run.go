@@ -69,7 +69,7 @@ shows the events.`,
 			}
 			boundMemory(log)
 			o.dataDirGiven = cmd.Flags().Changed("data-dir")
-			return run(cmd.Context(), cfg, o, stdout, log)
+			return within(cmd.Context(), o.grace+closeWithin+lastWords, func() error { return run(cmd.Context(), cfg, o, stdout, log) })
 		},
 	}
 	configFlag(cmd, &o.config)
@@ -77,7 +77,7 @@ shows the events.`,
 	cmd.Flags().StringVar(&o.kubeContext, "context", "", "the kubeconfig's context")
 	cmd.Flags().BoolVar(&o.embedded, "embedded", false, "publish to an in-process nats-server, and to no other sink")
 	cmd.Flags().StringVar(&o.dataDir, "data-dir", defaultDataDir(), "where the embedded server and the dead letters are kept, unless there is state: then it is beside that")
-	cmd.Flags().DurationVar(&o.grace, "grace-period", 25*time.Second, "how long a stop may take: what was read is published before it ends")
+	cmd.Flags().DurationVar(&o.grace, "grace-period", 25*time.Second, "how long a stop may take: what was read is published before it ends, or stored where there is state")
 	cmd.Flags().StringVar(&o.logFormat, "log-format", "text", "text or json")
 	cmd.Flags().TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	return cmd
@@ -122,7 +122,9 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 		if err != nil {
 			return err
 		}
-		defer broker.Stop()
+		defer func() {
+			err = errors.Join(err, await("the embedded server", time.Now().Add(closeWithin), stopping(broker.Stop)))
+		}()
 		log.Info("embedded nats-server started", "url", broker.URL(), "dir", o.dataDir)
 		entries = []config.Sink{embeddedConfig(broker.URL(), embeddedStream)}
 	}
@@ -139,7 +141,7 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 		}
 		log.Info("serving metrics and health", "address", server.Address())
 		defer func() {
-			closing, cancel := context.WithTimeout(context.Background(), time.Second)
+			closing, cancel := context.WithTimeout(context.Background(), 2*leastWait)
 			defer cancel()
 			err = errors.Join(err, server.Close(closing))
 		}()
@@ -147,8 +149,7 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	return d.run(ctx, client, cfg, entries)
 }
 
-// daemon holds the parts that run. Its order of ending is fixed: the watches stop,
-// the lanes drain, the sinks close, all within the grace period.
+// daemon holds the parts that run. Its order of ending is fixed: see stop.
 type daemon struct {
 	outside         adapters
 	log             *slog.Logger
@@ -156,6 +157,8 @@ type daemon struct {
 	reg             prometheus.Registerer
 	laneMetrics     *bridge.Metrics
 	informerMetrics *informer.Metrics
+
+	until time.Time // when all should have ended; zero before stop
 
 	mu        sync.Mutex     // guards what /readyz reads while it is built
 	cluster   error          // why the cluster's identity is not known yet
@@ -181,16 +184,16 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 		if store, err = d.outside.state(*cfg.State); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, store.Close()) }()
+		defer func() { err = errors.Join(err, await("closing the state", d.end(), store.Close)) }()
 		if aside, err = d.outside.aside(*cfg.State); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, aside.Close()) }()
+		defer func() { err = errors.Join(err, await("closing the index's file", d.end(), aside.Close)) }()
 	}
-	var lanes, watches sync.WaitGroup
+	var lanes, watches, keeping sync.WaitGroup
 	defer func() {
 		stopReading(nil)
-		err = errors.Join(err, d.stop(stopPublishing, &watches, &lanes))
+		err = errors.Join(err, d.stop(stopPublishing, &watches, &lanes, &keeping))
 	}()
 	for _, entry := range entries {
 		output, err := newOutput(publishing, d.outside, entry, d.laneMetrics, d.log)
@@ -242,7 +245,7 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 		d.keeper = keeper
 		d.mu.Unlock()
 		// It ends with the lanes: what they bring in while they drain is stored.
-		lanes.Go(func() {
+		keeping.Go(func() {
 			if err := keeper.Run(publishing); err != nil {
 				stopReading(err)
 			}
@@ -275,55 +278,6 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 		return cause
 	}
 	return nil
-}
-
-// stop ends what runs, in order, within the grace period: the watches, which were
-// told to stop reading, the lanes when they are empty, and the sinks.
-func (d *daemon) stop(stopPublishing func(), watches, lanes *sync.WaitGroup) error {
-	d.log.Info("stopping: publishing what was read", "within", d.grace)
-	ctx, cancel := context.WithTimeoutCause(context.Background(), d.grace, fmt.Errorf("the grace period of %s is over", d.grace))
-	defer cancel()
-	// A watch may wait for room to hand over the last delta it read. The lanes still
-	// publish, so it gets it, or the grace period ends the wait.
-	defer context.AfterFunc(ctx, stopPublishing)()
-	watches.Wait()
-	errs := make([]error, 2*len(d.outputs))
-	var draining sync.WaitGroup
-	for i, o := range d.outputs {
-		draining.Go(func() { errs[i] = o.drain(ctx, d.keeper != nil) })
-	}
-	draining.Wait()
-	stopPublishing()
-	lanes.Wait()
-	if d.keeper != nil {
-		errs = d.keep(errs)
-	}
-	// Nothing is under way that is worth waiting for.
-	closing, cancelClosing := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancelClosing()
-	for i, o := range d.outputs {
-		if err := o.sink.Close(closing); err != nil {
-			errs[len(d.outputs)+i] = fmt.Errorf("close sink %s: %w", o.entry.Name, err)
-		}
-	}
-	err := errors.Join(errs...)
-	if err == nil {
-		d.log.Info("stopped: all that was read is dealt with")
-	}
-	return err
-}
-
-// keep stores the last of the state. What the lanes had left is in it, or will come
-// again from the API server: it is told, and is no error.
-func (d *daemon) keep(errs []error) []error {
-	for i, err := range errs {
-		var left *bridge.LeftError
-		if errors.As(err, &left) {
-			d.log.Warn("not all that was read is delivered: the next start goes on with it", "sink", left.Sink, "events", left.Events, "objects", left.Behind, "cause", left.Cause)
-			errs[i] = nil
-		}
-	}
-	return append(errs, d.keeper.Store())
 }
 
 // awaitCluster asks for the cluster's identity, however long the answer takes. Where
