@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -370,6 +371,50 @@ func TestALimitThatWasLoweredIsReadAgain(t *testing.T) {
 	all := readTopic(t, c, topic)
 	if len(all) != 60 {
 		t.Errorf("%d records are stored, want 60", len(all))
+	}
+}
+
+// After a long outage what waited is older than some topics take.
+func TestAnEventThatIsTooOldForItsTopicIsStoredWithTheTimeOfNow(t *testing.T) {
+	c := kafkabroker.Shared(t)
+	text, topic := template()
+	if err := c.CreateTopic(t.Context(), topic, kafkabroker.Topic{Config: map[string]string{"message.timestamp.before.max.ms": "3600000"}}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := settings(c.Addrs(kafkabroker.Plaintext)...)
+	cfg.Topic, cfg.Linger = text, 100*time.Millisecond
+	s := open(t, cfg)
+	began := time.Now()
+	var events []*event.Event
+	for i := range 20 {
+		d := sinktest.Pod(fmt.Sprintf("pod-%d", i), 1, 300)
+		if i%7 == 0 {
+			d.Time = began.Add(-2 * time.Hour)
+		}
+		e := new(event.Event)
+		d.Encode(e, event.Structured, nil)
+		events = append(events, e)
+	}
+	noErrors(t, publish(t, s, events...))
+	all := readTopic(t, c, topic)
+	if len(all) != len(events) {
+		t.Fatalf("%d records are stored, want %d", len(all), len(events))
+	}
+	for i, r := range all {
+		e := events[i]
+		want := e.Time.Truncate(time.Millisecond)
+		if i%7 == 0 {
+			want = r.Timestamp
+			if r.Timestamp.Before(began.Truncate(time.Millisecond)) || r.Timestamp.After(time.Now()) {
+				t.Errorf("record %d has the time %v", i, r.Timestamp)
+			}
+		}
+		if !r.Timestamp.Equal(want) || !bytes.Equal(r.Value, e.Value) {
+			t.Errorf("record %d has the time %v, want %v, and the value %.80s", i, r.Timestamp, want, r.Value)
+		}
+	}
+	if err := s.Err(); err != nil {
+		t.Errorf("Err is %v", err)
 	}
 }
 

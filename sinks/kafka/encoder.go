@@ -77,11 +77,11 @@ func (w *encoder) reset() {
 // add encodes the batch behind those before it.
 func (w *encoder) add(b *batch) error {
 	w.records = w.records[:0]
-	first := b.items[0].event.Time.UnixMilli()
+	first := b.items[0].timestamp()
 	last := first
 	b.count, b.owners = 0, b.owners[:0]
 	for _, it := range b.items {
-		at := it.event.Time.UnixMilli()
+		at := it.timestamp()
 		last = max(last, at)
 		w.record(it.key, it.event, at-first, int64(b.count))
 		b.own(it)

@@ -16,7 +16,16 @@ type item struct {
 	size      int
 	tombstone bool
 	since     time.Time
-	next      *item // in the free list
+	stamp     time.Time // of the record, where the topic does not take the event's own
+	next      *item     // in the free list
+}
+
+// timestamp is the record's, in milliseconds.
+func (it *item) timestamp() int64 {
+	if !it.stamp.IsZero() {
+		return it.stamp.UnixMilli()
+	}
+	return it.event.Time.UnixMilli()
 }
 
 // accept takes an event into the window and finds its place. It returns what ended at

@@ -326,6 +326,28 @@ func TestAnInvalidRecordDoesNotFailItsNeighbours(t *testing.T) {
 	}
 }
 
+// Where the clocks do not agree another time does not help: the lane tries again later.
+func TestAnEventOfNoTimeThatItsTopicTakesGoesBackToTheLane(t *testing.T) {
+	c := fake(t)
+	text, topic := template()
+	cfg := settings(c.ListenAddrs()...)
+	cfg.Topic, cfg.Partitions = text, 1
+	s := open(t, cfg)
+	noErrors(t, publish(t, s, pod("first", 1, 200, event.Structured)))
+	var sent atomic.Int64
+	answerProduce(c, func(int32, []byte) *kmsg.ProduceResponseTopicPartition {
+		sent.Add(1)
+		return refuse(kerr.InvalidTimestamp)
+	})
+	err := publish(t, s, pod("a", 1, 200, event.Structured))[0]
+	if !errors.Is(err, kafkaError(kerr.InvalidTimestamp)) || errors.Is(err, sinks.ErrPermanent) || !strings.Contains(err.Error(), topic) {
+		t.Errorf("done got %v", err)
+	}
+	if n := sent.Load(); n != 2 || s.Err() == nil {
+		t.Errorf("it was sent %d times, want 2: with its own time, and with another; Err is %v", n, s.Err())
+	}
+}
+
 func TestABatchThatIsTooLargeIsHalvedUntilItPasses(t *testing.T) {
 	c := fake(t)
 	text, topic := template()

@@ -26,7 +26,7 @@ func judge(p *produce.ResponsePartition) verdict {
 		return verdict{}
 	}
 	v := verdict{err: r, refusal: r, tooLarge: r.tooLarge(), ambiguous: !r.notStored() && !r.stale()}
-	if v.refusal.code == client.InvalidRecord {
+	if r.code == client.InvalidRecord || r.code == client.InvalidTimestamp {
 		v.records = make(map[int]string, len(p.RecordErrors))
 		for _, r := range p.RecordErrors {
 			v.records[int(r.BatchIndex)] = r.BatchIndexErrorMessage
@@ -117,6 +117,8 @@ func (s *Sink) refused(ends []ended, b *batch, v verdict, by *broker) ([]ended, 
 		all(about)
 	case r.code == client.InvalidRecord:
 		return s.invalid(ends, b, v, about), nil
+	case r.code == client.InvalidTimestamp:
+		return s.restamp(ends, b, v, about)
 	case r.code == client.InvalidTopic:
 		all(sinks.Permanent(about))
 		return ends, nil
@@ -169,4 +171,33 @@ func (s *Sink) invalid(ends []ended, b *batch, v verdict, about error) []ended {
 	}
 	p.unshift(good)
 	return ends
+}
+
+// restamp sends a batch again in which there are events of a time that the topic does not
+// take (message.timestamp.before.max.ms): their records get the time of now. One that had
+// that already fails, for the clocks do not agree, and goes back to the lane.
+func (s *Sink) restamp(ends []ended, b *batch, v verdict, about error) ([]ended, error) {
+	named := make(map[*item]bool)
+	for i := range v.records {
+		if i >= 0 && i < len(b.owners) {
+			named[b.owners[i]] = true
+		}
+	}
+	now := time.Now()
+	kept := make([]*item, 0, len(b.items))
+	var report error
+	for _, it := range b.items {
+		switch {
+		case len(named) > 0 && !named[it]:
+			kept = append(kept, it)
+		case it.stamp.IsZero():
+			it.stamp = now
+			kept = append(kept, it)
+		default:
+			report = about
+			ends = s.leave(ends, it, about)
+		}
+	}
+	b.partition.unshift(kept)
+	return ends, report
 }

@@ -22,6 +22,13 @@ const (
 	attributePrefix   = "ce-"
 )
 
+// maxSubject is how long a subject may be, in bytes. A server cuts the connection of a
+// client whose protocol line (subject, reply and sizes) is longer than its
+// max_control_line, which is 4096 unless it is told otherwise, and with the connection all
+// that is under way. What is left is for our reply and for a consumer's, which gets the
+// subject in a line too: that has the names of stream and consumer in it.
+const maxSubject = 4096 - 512
+
 // message is one client message, filled again for each event: the client copies
 // what it sends. It belongs to one goroutine.
 type message struct {
@@ -78,6 +85,14 @@ func (m *message) set(name, value string) {
 	}
 	a.value[0] = headerValue(value)
 	m.msg.Header[a.header] = a.value[:]
+}
+
+// unsendable says why no server takes a message with this subject, or nil.
+func (m *message) unsendable() error {
+	if n := len(m.msg.Subject); n > maxSubject {
+		return sinks.Permanent(fmt.Errorf("subject %.60s… has %d bytes, of which a server's protocol line takes %d", m.msg.Subject, n, maxSubject))
+	}
+	return nil
 }
 
 func (m *message) setReply(inbox string, n uint64) {

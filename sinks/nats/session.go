@@ -166,6 +166,10 @@ func (ses *session) send() {
 func (ses *session) publish(m *message, it item) {
 	s := ses.sink
 	m.fill(s.subject, it.event)
+	if err := m.unsendable(); err != nil {
+		ses.finish(it.done, it.size, err)
+		return
+	}
 
 	s.mu.Lock()
 	if ses.err != nil {

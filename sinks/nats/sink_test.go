@@ -15,6 +15,7 @@ import (
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/natsserver"
 	"github.com/kbridge-io/kbridge/sinks"
@@ -383,6 +384,45 @@ func TestAServerThatIsAwayIsNamedAndTheFailureLoggedOnce(t *testing.T) {
 	ready(t, s)
 	if log.Count("msg=connected") != 1 {
 		t.Error("that it connected was not logged")
+	}
+}
+
+// Each of these made the server cut the connection, or refuse the message, for ever.
+func TestWhatNoServerTakesIsAPermanentErrorAndItsNeighboursAreStored(t *testing.T) {
+	for name, c := range map[string]struct {
+		subject, object, want string
+		format                event.Format
+	}{
+		// Role names are path segments: they have no limit, and may have colons.
+		"a long subject":       {config.DefaultNATS().Subject, strings.Repeat(":", 1400), "subject k8s.test.core.pods.shop.%3A", event.Structured},
+		"headers of 100,000":   {"k8s.{resource}", strings.Repeat("x", 40_000), "header size exceeds maximum", event.Binary},
+		"the longest it takes": {"k8s.{name}", strings.Repeat("x", 3580), "", event.Structured},
+		"one byte too many":    {"k8s.{name}", strings.Repeat("x", 3581), "has 3585 bytes", event.Structured},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := natsserver.New(t, "")
+			cfg := settings(srv.URL())
+			cfg.Subject = c.subject
+			s := open(t, cfg)
+			before, after := publish(t, s, "before"), error(nil)
+			err := publishDelta(t, s, sinktest.Pod(c.object, 1, 300), c.format)
+			after = publish(t, s, "after")
+			if before != nil || after != nil {
+				t.Errorf("the neighbours got %v and %v", before, after)
+			}
+			want := 2
+			switch {
+			case c.want != "" && (!errors.Is(err, sinks.ErrPermanent) || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("done got %v, want a permanent error with %q", err, c.want)
+			case c.want == "" && err != nil:
+				t.Errorf("done got %v", err)
+			case c.want == "":
+				want++
+			}
+			if n := len(messages(t, srv.URL(), "KBRIDGE")); n != want || s.Stats().Connects != 1 {
+				t.Errorf("%d messages are stored, want %d, over %d connections", n, want, s.Stats().Connects)
+			}
+		})
 	}
 }
 
