@@ -109,8 +109,35 @@ func (d *DeadLetterFile) Err() error {
 	return d.err
 }
 
-// nextRefused takes out the oldest event that was refused for good, or returns nil.
-func (l *Lane) nextRefused() *entry {
+// giveUp lets an entry be a dead letter. The lock is held.
+func (l *Lane) giveUp(e *entry, reason error) {
+	e.reason = reason
+	l.dead = append(l.dead, e)
+	select {
+	case l.refused <- struct{}{}:
+	default: // it has not taken the last one yet
+	}
+}
+
+// withhold makes the last marker of a snapshot a dead letter where the first one is, and
+// says whether it has: a consumer that sweeps at the end of a snapshot must know since
+// when it has had no event of an object.
+func (l *Lane) withhold(e *entry) bool {
+	if e.event.Type != event.SnapshotCompleted {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	why, is := l.unannounced[e.snapshot]
+	if is {
+		delete(l.unannounced, e.snapshot)
+		l.giveUp(e, fmt.Errorf("the marker that its snapshot began is a dead letter: %w", why))
+	}
+	return is
+}
+
+// nextDead takes out the oldest event that is to be a dead letter, or returns nil.
+func (l *Lane) nextDead() *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.dead) == 0 {
@@ -125,42 +152,65 @@ func (l *Lane) nextRefused() *entry {
 // bury writes the lane's dead letters until ctx ends. One that can not be written
 // is tried again for ever: its object's later events and the position wait for it.
 func (l *Lane) bury(ctx context.Context) {
-	for {
-		e := l.nextRefused()
+	for ctx.Err() == nil {
+		e := l.nextDead()
 		if e == nil {
 			select {
 			case <-l.refused:
-				continue
 			case <-ctx.Done():
-				return
 			}
+			continue
 		}
-		if ctx.Err() != nil {
+		if !l.write(ctx, e) {
 			return
 		}
-		for attempts := 1; ; attempts++ {
-			err := l.opts.DeadLetters.Write(ctx, l.Name(), &e.event, e.reason)
-			if err == nil {
-				break
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			l.metrics.deadLetterErrors.Inc()
-			if attempts == 1 {
-				l.log.Error("a dead letter can not be written, trying again", "id", e.event.ID, "reason", e.reason, "err", err)
-			}
-			select {
-			case <-time.After(backoff(attempts)):
-			case <-ctx.Done():
-				return
-			}
-		}
-		e.port.metrics.deadLetters.Inc()
-		l.log.Warn("the sink refused an event for good: it is in the dead letters",
-			"id", e.event.ID, "resource", e.event.Resource.Name(), "namespace", e.event.Key.Namespace, "name", e.event.Key.Name, "reason", e.reason)
-		l.mu.Lock()
-		l.settle(e, false)
-		l.mu.Unlock()
+		l.buried(e)
 	}
+}
+
+// write writes one dead letter, and returns false when ctx ended before it was written.
+func (l *Lane) write(ctx context.Context, e *entry) bool {
+	for attempts := 1; ; attempts++ {
+		err := l.opts.DeadLetters.Write(ctx, l.Name(), &e.event, e.reason)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		l.metrics.deadLetterErrors.Inc()
+		if attempts == 1 {
+			l.log.Error("a dead letter can not be written, trying again", "id", e.event.ID, "reason", e.reason, "err", err)
+		}
+		select {
+		case <-time.After(backoff(attempts)):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// buried counts and names an event that is in the dead letters, and lets go what waited
+// for it.
+func (l *Lane) buried(e *entry) {
+	text, count := "the sink refused an event for good: it is in the dead letters", e.port.metrics.refused
+	var poison *poisonError
+	isPoison := errors.As(e.reason, &poison)
+	if isPoison {
+		text, count = "an event failed again and again while others passed: it is in the dead letters", e.port.metrics.poison
+	}
+	count.Inc()
+	l.log.Warn(text, "id", e.event.ID, "resource", e.event.Resource.Name(), "namespace", e.event.Key.Namespace, "name", e.event.Key.Name, "reason", e.reason)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if isPoison && e.next != nil {
+		// It has waited for as long: it has to fail once more, or the object's events would
+		// come faster than they are given up.
+		e.next.suspect = e.suspect
+		e.next.suspect.acknowledged = l.acknowledged
+	}
+	if e.event.Type == event.SnapshotStarted {
+		l.unannounced[e.snapshot] = e.reason
+	}
+	l.settle(e, false)
 }

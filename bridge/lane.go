@@ -36,6 +36,7 @@ type Options struct {
 	FoldAfter time.Duration
 	// Truncate sends events that are larger than the broker takes without their body.
 	Truncate    bool
+	Poison      Poison
 	DeadLetters sinks.DeadLetters
 	Metrics     *Metrics
 	Log         *slog.Logger
@@ -57,7 +58,7 @@ type Lane struct {
 	keys    map[event.Key]chain
 	ready   []*entry // may be published now
 	spare   []*entry // ready's other half: Run works on one, ports fill the other
-	dead    []*entry // refused for good, and not in the dead letters yet
+	dead    []*entry // refused for good or given up, and not in the dead letters yet
 	retries retryQueue
 	free    *entry // entries to use again, linked by after
 	bytes   int64
@@ -67,6 +68,10 @@ type Lane struct {
 	walkers int      // snapshots that wait for a share of the window
 	shared  int      // events in the window that a snapshot or a pump put there
 	outage  outage
+	// acknowledged is how many events were.
+	acknowledged uint64
+	// unannounced are the snapshots whose first marker is a dead letter, with why.
+	unannounced map[*snapshot]error
 
 	closing     bool // what the sink is behind on is left for the next start
 	folding     bool
@@ -89,6 +94,7 @@ type entry struct {
 	next     *entry // the same object's next event, which waits for this one
 	after    *entry // the port's next entry, in order of arrival
 	attempts int
+	suspect  suspicion
 	due      time.Time // of the next attempt
 	accepted time.Time
 	number   uint64 // of the delta; zero where it stands for none or several
@@ -99,7 +105,7 @@ type entry struct {
 	dealt    bool   // acknowledged or dead-lettered
 	moves    bool   // the position moves to label when all up to here is dealt with
 	label    string // a resourceVersion, or empty for a void position
-	reason   error  // why it was refused for good
+	reason   error  // why it was refused for good or given up
 	done     func(error)
 }
 
@@ -114,6 +120,8 @@ func NewLane(o Options) *Lane {
 		wake:    make(chan struct{}, 1),
 		refused: make(chan struct{}, 1),
 		keys:    map[event.Key]chain{},
+
+		unannounced: map[*snapshot]error{},
 	}
 	l.room.L = &l.mu
 	l.metrics = o.Metrics.lane(l)
@@ -136,7 +144,9 @@ func (l *Lane) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				break // what is left of the batch stays in the window
 			}
-			l.opts.Sink.Publish(ctx, &e.event, e.done)
+			if !l.withhold(e) {
+				l.opts.Sink.Publish(ctx, &e.event, e.done)
+			}
 		}
 	}
 	return nil
@@ -271,22 +281,22 @@ func (l *Lane) answered(e *entry, err error) {
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
+		l.acknowledged++
 		l.outage.over(l.log)
 		l.settle(e, true)
 	case errors.Is(err, sinks.ErrPermanent):
 		if l.opts.Truncate && errors.Is(err, sinks.ErrTooLarge) && !e.event.Truncated && l.truncate(e) {
 			return
 		}
-		e.reason = err
-		l.dead = append(l.dead, e)
-		select {
-		case l.refused <- struct{}{}:
-		default: // it has not taken the last one yet
-		}
+		l.giveUp(e, err)
 	default:
 		l.metrics.failures.Inc()
 		l.outage.failed(l.log, now, err, e)
 		e.attempts++
+		if poison := l.poisoned(e, now, err); poison != nil {
+			l.giveUp(e, poison)
+			return
+		}
 		e.due = now.Add(backoff(e.attempts))
 		l.retries.add(e)
 		if l.retries.first() == e {

@@ -33,7 +33,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		reg:              reg,
 		published:        counter("kbridge_published_total", "Events that the sink's broker acknowledged.", "sink", "resource", "type"),
 		filtered:         counter("kbridge_filtered_total", "Deltas that were not sent to the sink, by what left them out.", "sink", "resource", "reason"),
-		deadLetters:      counter("kbridge_dead_letters_total", "Events that the sink refused for good and that are in the dead letters.", "sink", "resource"),
+		deadLetters:      counter("kbridge_dead_letters_total", "Events that are in the dead letters, by why.", "sink", "resource", "reason"),
 		deadLetterErrors: counter("kbridge_dead_letter_errors_total", "Dead letters that could not be written at once.", "sink"),
 		folded:           counter("kbridge_folded_total", "Deltas that were folded into a later state of their object.", "sink", "resource"),
 		unseen:           counter("kbridge_unseen_total", "Objects that came and went while the sink was behind.", "sink", "resource"),
@@ -91,7 +91,7 @@ func (m *Metrics) lane(l *Lane) laneMetrics {
 type portMetrics struct {
 	published                   [event.Types]prometheus.Counter
 	filteredType, filteredKnown prometheus.Counter
-	deadLetters                 prometheus.Counter
+	refused, poison             prometheus.Counter // dead letters
 	folded, unseen, truncated   prometheus.Counter
 }
 
@@ -99,7 +99,8 @@ func (m *Metrics) port(sink, resource string) portMetrics {
 	p := portMetrics{
 		filteredType:  m.filtered.WithLabelValues(sink, resource, "type"),
 		filteredKnown: m.filtered.WithLabelValues(sink, resource, "known"),
-		deadLetters:   m.deadLetters.WithLabelValues(sink, resource),
+		refused:       m.deadLetters.WithLabelValues(sink, resource, "refused"),
+		poison:        m.deadLetters.WithLabelValues(sink, resource, "poison"),
 		folded:        m.folded.WithLabelValues(sink, resource),
 		unseen:        m.unseen.WithLabelValues(sink, resource),
 		truncated:     m.truncated.WithLabelValues(sink, resource),

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"container/heap"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -24,6 +25,58 @@ func backoff(attempts int) time.Duration {
 	}
 	return d/2 + rand.N(d/2)
 }
+
+// Poison says when an event that fails again and again is given up: when it has failed
+// so often, and for so long, while others of the sink were acknowledged. Without attempts
+// none is. An outage of the whole sink is no reason to give anything up.
+type Poison struct {
+	Attempts int
+	After    time.Duration
+}
+
+// suspicion is that an event, and not its sink, is why it fails.
+type suspicion struct {
+	failed       bool
+	acknowledged uint64 // events of the lane when it failed last
+	count        int    // of its failures since which others were acknowledged
+	since        time.Time
+}
+
+// fail notes a failure, and says whether others were acknowledged since the one before.
+func (s *suspicion) fail(acknowledged uint64, now time.Time) bool {
+	counts := s.failed && acknowledged > s.acknowledged
+	s.failed, s.acknowledged = true, acknowledged
+	if counts {
+		if s.count++; s.count == 1 {
+			s.since = now
+		}
+	}
+	return counts
+}
+
+// poisoned notes that an entry has failed, and returns why it is to be given up, or nil.
+// The lane's lock is held.
+func (l *Lane) poisoned(e *entry, now time.Time, err error) error {
+	s, p := &e.suspect, l.opts.Poison
+	counts := s.fail(l.acknowledged, now)
+	if !counts || p.Attempts == 0 || s.count < p.Attempts || now.Sub(s.since) < p.After {
+		return nil
+	}
+	return &poisonError{s.count, now.Sub(s.since), err}
+}
+
+// poisonError is why an event was given up.
+type poisonError struct {
+	attempts int
+	after    time.Duration
+	last     error
+}
+
+func (e *poisonError) Error() string {
+	return fmt.Sprintf("failed %d times in %s while other events were acknowledged: %v", e.attempts, e.after.Round(time.Second), e.last)
+}
+
+func (e *poisonError) Unwrap() error { return e.last }
 
 // retryQueue holds the entries that wait for their next attempt, soonest first.
 // The lane's mutex guards it.

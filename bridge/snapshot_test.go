@@ -123,7 +123,7 @@ func TestAChangeBeforeAnObjectsTurnIsPartOfItsAddition(t *testing.T) {
 func TestASnapshotWithRefusedEventsCompletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{flow: true, refuse: func(e *event.Event) error {
-			if e.Key.Name == "b" || e.Type == event.SnapshotStarted {
+			if e.Key.Name == "b" {
 				return errNever
 			}
 			return nil

@@ -95,7 +95,9 @@ type Sink struct {
 	FoldAfter time.Duration `yaml:"foldAfter"`
 	// What becomes of an event that is larger than the broker takes: it is kept as a dead letter, or sent with the object's metadata and without its body, marked `truncated: true`.
 	Oversize Oversize `yaml:"oversize"`
-	// What becomes of events that the sink refuses for good.
+	// When an event that fails again and again, while others of this sink are acknowledged, becomes a dead letter.
+	Poison Poison `yaml:"poison"`
+	// Where events are kept that the sink refuses for good, or that are given up.
 	DeadLetter DeadLetter `yaml:"deadLetter"`
 	// A NATS JetStream stream.
 	NATS *NATS `yaml:"nats" required:"one"`
@@ -111,6 +113,15 @@ type Window struct {
 	Bytes Size `yaml:"bytes"`
 	// Number of events.
 	Events int `yaml:"events"`
+}
+
+// Poison says when an event that fails again and again is given up: when it has failed so
+// often and for so long.
+type Poison struct {
+	// How often it has to fail, each time with another event acknowledged since the time before; `0` never gives up.
+	Attempts int `yaml:"attempts"`
+	// How long it has to fail so.
+	After time.Duration `yaml:"after"`
 }
 
 // DeadLetter says where refused events are kept: in a file or on a subject.
@@ -439,6 +450,7 @@ func (s *Sink) setDefaults() {
 	s.WhenFull = WhenFullFold
 	s.FoldAfter = 5 * time.Second
 	s.Oversize = OversizeDeadLetter
+	s.Poison = Poison{Attempts: 100, After: 30 * time.Minute}
 }
 
 func (n *NATS) setDefaults() {

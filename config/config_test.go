@@ -34,7 +34,7 @@ func TestAFileThatSetsNothingButAResourceGetsEveryDefault(t *testing.T) {
 		Sinks: []Sink{
 			{
 				Name: "live", Format: "structured", Window: Window{Bytes: 67108864, Events: 65536},
-				WhenFull: "fold", FoldAfter: 5 * time.Second, Oversize: "deadLetter",
+				WhenFull: "fold", FoldAfter: 5 * time.Second, Oversize: "deadLetter", Poison: Poison{100, 30 * time.Minute},
 				NATS: &NATS{
 					URLs: []string{"nats://n:4222"},
 					Stream: Stream{
@@ -47,7 +47,7 @@ func TestAFileThatSetsNothingButAResourceGetsEveryDefault(t *testing.T) {
 			},
 			{
 				Name: "out", Format: "structured", Window: Window{Bytes: 67108864, Events: 65536},
-				WhenFull: "fold", FoldAfter: 5 * time.Second, Oversize: "deadLetter", Stdout: &Stdout{},
+				WhenFull: "fold", FoldAfter: 5 * time.Second, Oversize: "deadLetter", Poison: Poison{100, 30 * time.Minute}, Stdout: &Stdout{},
 			},
 		},
 		Server: Server{Address: ":8080"},
@@ -88,6 +88,7 @@ sinks:
     window: {bytes: 1.5Gi, events: 10}
     foldAfter: 1m
     oversize: trim
+    poison: {attempts: 7, after: 1h}
     deadLetter: {file: /dead}
     nats:
       urls: [tls://a:1, 'nats://b']
@@ -120,7 +121,7 @@ server: {address: ''}
 		}, pods},
 		Sinks: []Sink{{
 			Name: "live", Format: FormatBinary, Window: Window{Bytes: 3 << 29, Events: 10},
-			WhenFull: WhenFullFold, FoldAfter: time.Minute, Oversize: OversizeTrim, DeadLetter: DeadLetter{File: "/dead"},
+			WhenFull: WhenFullFold, FoldAfter: time.Minute, Oversize: OversizeTrim, Poison: Poison{7, time.Hour}, DeadLetter: DeadLetter{File: "/dead"},
 			NATS: &NATS{
 				URLs: []string{"tls://a:1", "nats://b"},
 				Stream: Stream{

@@ -88,7 +88,7 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"unknown key near none":          {pods + "tracing: {}\n", []Problem{{"tracing", 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server"}}},
 		"unknown key in a map of none":   {pods + "sinks: [{name: a, stdout: {color: true}}]\n", []Problem{{"sinks[0].stdout.color", 2, "unknown key", "no keys here"}}},
 		"unknown key that is odd":        {pods + "\"a.b\\nc\": 1\n", []Problem{{`["a_b\nc"]`, 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server"}}},
-		"unknown kind of sink":           {pods + "sinks: [{name: a, redis: {brokers: [k]}}]\n", []Problem{{"sinks[0].redis", 2, "unknown key", "one of name, format, window, whenFull, foldAfter, oversize, deadLetter, nats, kafka, stdout"}}},
+		"unknown kind of sink":           {pods + "sinks: [{name: a, redis: {brokers: [k]}}]\n", []Problem{{"sinks[0].redis", 2, "unknown key", "one of name, format, window, whenFull, foldAfter, oversize, poison, deadLetter, nats, kafka, stdout"}}},
 		"key of a later version, filter": {resource("filter: 'true'"), []Problem{{"resources[0].filter", 3, "unknown key", "one of name, group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, resync, onStart, drop, dropDefaults, secrets, data, verify, sinks"}}},
 		"key that is a list":             {pods + "[a]: 1\n", []Problem{{"", 2, "a list as a key", "a plain key"}}},
 		"duplicate key":                  {resource("data: object", "data: change"), []Problem{{"resources[0].data", 4, "duplicate key", "it once, and it stands in line 3 already"}}},
@@ -176,6 +176,7 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"block after no time":   {sink("whenFull: block", "foldAfter: 0"), []Problem{{"sinks[0].foldAfter", 6, "foldAfter beside whenFull: block", "one of the two"}}},
 		"block after soon":      {sink("whenFull: block", "foldAfter: soon"), []Problem{{"sinks[0].foldAfter", 6, `"soon"`, aDuration}}},
 		"bad policy, and after": {sink("whenFull: drop", "foldAfter: 1s"), []Problem{{"sinks[0].whenFull", 5, `"drop"`, "one of fold, block"}}},
+		"bad poison":            {sink("poison: {attempts: -1, after: -1s}"), []Problem{{"sinks[0].poison.after", 5, `"-1s"`, aDuration}, {"sinks[0].poison.attempts", 5, "-1", "0 to 2147483647"}}},
 		"bad oversize":          {sink("oversize: split"), []Problem{{"sinks[0].oversize", 5, `"split"`, "one of deadLetter, trim"}}},
 		"letters in two places": {nats() + "    deadLetter:\n      file: /d\n      subject: dead\n", []Problem{{"sinks[0].deadLetter", 6, "file and subject", "one of the two"}}},
 		"letters of stdout":     {sink("deadLetter: {subject: dead}"), []Problem{{"sinks[0].deadLetter.subject", 5, `"dead"`, "file: only a nats sink has subjects"}}},
@@ -362,7 +363,7 @@ kbridge.yaml:12: sinks[0].nats.urls[0]: "nats://***@n", expected ` + noUserinfo 
 kbridge.yaml:12: sinks[0].nats.urls[1]: "http://n", expected ` + aURL + `
 kbridge.yaml:13: sinks[0].nats.ackTimeout: "soon", expected ` + aDuration + `
 kbridge.yaml:16: sinks[1].name: "audit", expected a name that no other sink has (line 10 has it)
-kbridge.yaml:17: sinks[1].redis: unknown key, expected one of name, format, window, whenFull, foldAfter, oversize, deadLetter, nats, kafka, stdout`
+kbridge.yaml:17: sinks[1].redis: unknown key, expected one of name, format, window, whenFull, foldAfter, oversize, poison, deadLetter, nats, kafka, stdout`
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -399,7 +400,7 @@ func FuzzParse(f *testing.F) {
 		"resources: &r [*r]", "{? [a] : b}", "a: b\n---\nc", "<<: {a: b}", "resources: !!set {a}", "!!binary aGk=: 1", "kubernetes: {qps: .nan, burst: 0x1F}",
 		"sinks: [{name: a, stdout: }, {name: a, nats: {urls: ['nats://u:p@h']}}]",
 		resource("resync: 1d", "onStart: snapshot", "types: [added]", "secrets: include") + "state: {file: {dir: /d}}", pods + "state: {}",
-		sink("whenFull: block", "foldAfter: 1s", "oversize: trim", "deadLetter: {file: /d, subject: a.b}"), letters("a.{name}"),
+		sink("whenFull: block", "foldAfter: 1s", "oversize: trim", "poison: {attempts: 3, after: 1m}", "deadLetter: {file: /d, subject: a.b}"), letters("a.{name}"),
 		nats("stream: {storage: memory}") + "    whenFull: block\n  - {name: b, stdout: {}, foldAfter: 0}\n",
 	} {
 		f.Add([]byte(s))

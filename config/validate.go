@@ -215,6 +215,10 @@ func (v validator) sink(path string, s *Sink) {
 		v.bad(at("foldAfter"), "foldAfter beside whenFull: block", "one of the two")
 	}
 	v.enum(at("oversize"), string(s.Oversize), s.Oversize)
+	v.between(at("poison.attempts"), s.Poison.Attempts, 0, math.MaxInt32)
+	if s.Poison.After < 0 {
+		v.bad(at("poison.after"), s.Poison.After.String(), "0 or more")
+	}
 	v.deadLetter(at("deadLetter"), s)
 	var kinds []string
 	for _, kind := range []struct {

@@ -30,6 +30,9 @@ type broker struct {
 	refusing float64       // the part of the objects that is refused for good
 	down     bool
 	open     chan struct{} // closed while Publish need not wait
+	// disliked are the objects, and the markers, of which nothing is ever taken, or nothing
+	// of that type.
+	disliked map[event.Key]event.Type
 
 	// What consumers make of it: of every event, of the first of each id, and of what
 	// is newer than what they have.
@@ -89,6 +92,33 @@ func (b *broker) worsen() {
 	b.failing = pick(b.rng, 0, 0, 0.1, 0.5)
 	b.losing = pick(b.rng, 0, 0, 0.1, 0.4)
 	b.refusing = pick(b.rng, 0, 0, 0, 0.1)
+}
+
+// dislikes lets the broker never take some objects, and some markers, which no healing
+// mends. Something of the sink has to be taken: a marker that is not holds up all of its
+// resource.
+func (b *broker) dislikes() {
+	b.disliked = map[event.Key]event.Type{}
+	gvr, favourite := b.w.favourite()
+	for _, r := range b.w.cfg.Resources {
+		of := gvrOf(r)
+		for _, k := range b.w.pools[of] {
+			if (of != gvr || k != favourite) && b.rng.Float64() < 0.1 {
+				b.disliked[event.Key{Group: of.Group, Resource: of.Resource, Namespace: k[0], Name: k[1]}] = 0
+			}
+		}
+		for _, ns := range append([]string{""}, r.Namespaces...) {
+			if of != gvr && b.rng.Float64() < 0.2 {
+				b.disliked[event.Key{Group: of.Group, Resource: of.Resource, Namespace: ns, Name: "_snapshot"}] = pick(b.rng, 0, event.SnapshotStarted, event.SnapshotCompleted)
+			}
+		}
+	}
+}
+
+// takes says that the broker may ever take an event.
+func (b *broker) takes(e *event.Event) bool {
+	t, disliked := b.disliked[e.Key]
+	return !disliked || t != 0 && t != e.Type
 }
 
 // heal makes all well.
@@ -210,7 +240,7 @@ func (s *scriptedSink) answer(f *flight) {
 	}
 	var err error
 	switch {
-	case b.down || b.rng.Float64() < b.failing:
+	case b.down || b.rng.Float64() < b.failing || !b.takes(&f.event):
 		err = fmt.Errorf("%w: not now", errScripted)
 	case b.rng.Float64() < b.refusing && f.event.Type < event.Synced:
 		err = sinks.Permanent(fmt.Errorf("%w: never", errScripted))

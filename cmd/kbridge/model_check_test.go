@@ -101,6 +101,7 @@ func (o origin) isIn(marker *event.Event, namespace string, s event.Scope) bool 
 // told is what a sink has been told of a snapshot.
 type told struct {
 	open      bool
+	announced bool            // the stream has its begin
 	ids       map[string]bool // of its events, dead letters apart
 	processes map[int]bool
 }
@@ -175,7 +176,11 @@ func (b *broker) lookAtSnapshot(s *stored) {
 	switch s.Type {
 	case event.SnapshotStarted:
 		t.open = true
+		t.announced = t.announced || !s.dead
 	case event.SnapshotCompleted:
+		if !t.announced && !s.dead {
+			b.w.failf("%s: a snapshot ends whose begin is a dead letter: %v", b.name, s)
+		}
 		if !t.open && !s.repeated {
 			b.w.failf("%s: a snapshot ends that has not begun: %v", b.name, s)
 		}
@@ -520,7 +525,14 @@ func (w *world) uncounted() string {
 		}
 	}
 	text := ""
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, s := range w.cfg.Sinks {
+		for _, e := range w.brokers[s.Name].log {
+			if e.dead && e.Type >= event.Synced { // it stands for no delta
+				dealt[s.Name+" "+e.Resource.Name()]--
+			}
+		}
 		for _, r := range w.cfg.Resources {
 			if slices.ContainsFunc(w.cfg.Resources, func(o config.Resource) bool {
 				return o.GroupResource() == r.GroupResource() && !slices.Equal(o.Sinks, r.Sinks)

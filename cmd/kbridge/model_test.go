@@ -285,11 +285,17 @@ func (w *world) addSink() {
 	s.Window = config.Window{Bytes: pick[config.Size](w.rng, 1<<10, 8<<10, 64<<10, 1<<20), Events: pick(w.rng, 1, 3, 20, 1000)}
 	s.WhenFull = pick(w.rng, config.WhenFullFold, config.WhenFullFold, config.WhenFullBlock)
 	s.FoldAfter = pick(w.rng, 0, 100*time.Millisecond, time.Second, 5*time.Second)
+	s.Poison = pick(w.rng, config.Poison{}, s.Poison, config.Poison{Attempts: 2, After: time.Second}, config.Poison{Attempts: 5})
+	b := newBroker(w, s.Name)
+	if small := s.Poison.Attempts > 0 && s.Poison.Attempts < 100; small && w.chance(0.5) {
+		b.dislikes()
+		s.Window = config.DefaultSink().Window // there has to be room beside what is never taken
+	}
 	w.cfg.Sinks = append(w.cfg.Sinks, s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.brokers[s.Name] = newBroker(w, s.Name)
-	w.tracef("* sink %s: %+v %s %s", s.Name, s.Window, s.WhenFull, s.FoldAfter)
+	w.brokers[s.Name] = b
+	w.tracef("* sink %s: %+v %s %s %+v, never takes %v", s.Name, s.Window, s.WhenFull, s.FoldAfter, s.Poison, b.disliked)
 }
 
 // process is one run of kbridge.
@@ -479,6 +485,9 @@ func (w *world) reconfigure() {
 		}
 	case 3:
 		resync := pick(w.rng, 0, 10*time.Second, time.Minute)
+		if w.dislikes() { // a snapshot takes as long as it takes to give up some of it
+			resync = 5 * time.Minute
+		}
 		w.say("resync %s", resync)
 		for i := range cfg.Resources {
 			cfg.Resources[i].Resync = resync
@@ -492,7 +501,9 @@ func (w *world) reconfigure() {
 	case 5:
 		s := &cfg.Sinks[w.rng.IntN(len(cfg.Sinks))]
 		s.WhenFull = pick(w.rng, config.WhenFullFold, config.WhenFullBlock)
-		s.Window.Events = pick(w.rng, 1, 3, 20, 1000)
+		if len(w.brokers[s.Name].disliked) == 0 {
+			s.Window.Events = pick(w.rng, 1, 3, 20, 1000)
+		}
 	}
 }
 
@@ -806,6 +817,7 @@ func (w *world) await() {
 		if text == "" {
 			break
 		}
+		w.touch()
 		if time.Since(began) > 15*time.Minute { // a watch may wait for the rest of a frame until its timeout
 			w.mu.Lock()
 			w.failf("it has been well for %s, and:%s", time.Since(began), text)
@@ -819,8 +831,33 @@ func (w *world) await() {
 		if text = w.settled() + w.uncounted(); text == "" {
 			return
 		}
+		w.touch()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failf("at rest:%s", text)
+}
+
+// touch changes the object that all brokers take, where one of them never takes others:
+// what it fails is given up only while it takes something.
+func (w *world) touch() {
+	if !w.dislikes() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	gvr, k := w.favourite()
+	w.put(gvr, k)
+}
+
+// dislikes says that there is a broker that never takes some objects.
+func (w *world) dislikes() bool {
+	return slices.ContainsFunc(w.cfg.Sinks, func(s config.Sink) bool { return len(w.brokers[s.Name].disliked) > 0 })
+}
+
+// favourite is an object of the first resource that all brokers take.
+func (w *world) favourite() (schema.GroupVersionResource, [2]string) {
+	gvr := gvrOf(w.cfg.Resources[0])
+	pool := w.pools[gvr]
+	return gvr, pool[min(1, len(pool)-1)] // of namespaces the second is selected in any case
 }

@@ -108,6 +108,7 @@ func newOutput(ctx context.Context, outside adapters, cfg config.Sink, metrics *
 		MaxBytes: int64(cfg.Window.Bytes), MaxEvents: cfg.Window.Events,
 		Fold: cfg.WhenFull == config.WhenFullFold, FoldAfter: cfg.FoldAfter,
 		Truncate:    cfg.Oversize == config.OversizeTrim,
+		Poison:      bridge.Poison{Attempts: cfg.Poison.Attempts, After: cfg.Poison.After},
 		DeadLetters: dead, Metrics: metrics, Log: log,
 	})
 	return &output{sink: s, lane: lane, dead: dead, entry: cfg}, nil
