@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/sinks"
 )
 
 // Metrics counts what the lanes of a process do.
@@ -80,10 +81,27 @@ func (m *Metrics) lane(l *Lane) laneMetrics {
 	gauge("kbridge_oldest_unacknowledged_seconds", "Age of the oldest event that is not dealt with.", func() float64 {
 		return l.Oldest(time.Now()).Seconds()
 	})
+	if s, ok := l.opts.Sink.(sinks.Failing); ok {
+		m.failing(l.Name(), s)
+	}
 	return laneMetrics{
 		failures:         m.failures.WithLabelValues(l.Name()),
 		deadLetterErrors: m.deadLetterErrors.WithLabelValues(l.Name()),
 		latency:          m.latency.WithLabelValues(l.Name()),
+	}
+}
+
+// failing registers what a sink counts itself.
+func (m *Metrics) failing(sink string, s sinks.Failing) {
+	for kind, value := range map[string]func(sinks.Failures) uint64{
+		"connect": func(f sinks.Failures) uint64 { return f.Connect },
+		"lookup":  func(f sinks.Failures) uint64 { return f.Lookup },
+		"resend":  func(f sinks.Failures) uint64 { return f.Resend },
+	} {
+		m.reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "kbridge_sink_failures_total", Help: "What went wrong with the sink beside attempts to publish, and is tried again by itself.",
+			ConstLabels: prometheus.Labels{"sink": sink, "kind": kind},
+		}, func() float64 { return float64(value(s.Failures())) }))
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,11 +16,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kbridge-io/kbridge/bridge"
+	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/internal/testcluster"
 )
 
@@ -281,5 +286,53 @@ func TestRunEndsWithAnErrorWhenTheReaderOfItsOutputIsGone(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Fatalf("the command does not end:\n%s", log.String())
+	}
+}
+
+// While a sink can not connect it blocks, and no attempt to publish fails.
+func TestABrokerThatCanNotBeReachedIsCounted(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := listener.Addr().String()
+	listener.Close()
+	cfg, err := config.Parse("x", fmt.Appendf(nil, "resources: [{resource: pods}]\nsinks: [{name: n, nats: {urls: ['nats://%[1]s']}}, {name: k, kafka: {brokers: ['%[1]s']}}]\n", away))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	metrics := bridge.NewMetrics(reg)
+	for _, entry := range cfg.Sinks {
+		o, err := newOutput(t.Context(), adaptersOf(t.TempDir(), io.Discard, reg, log), entry, metrics, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := o.close(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		counted := 0
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "kbridge_sink_failures_total" && m.GetCounter().GetValue() > 1 {
+					counted++
+				}
+			}
+		}
+		if counted == len(cfg.Sinks) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("of %d sinks' failures %d are counted", len(cfg.Sinks), counted)
+		}
 	}
 }

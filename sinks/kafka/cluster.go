@@ -36,6 +36,9 @@ func (s *Sink) run(ctx context.Context) {
 		if err == nil {
 			looked, err = s.watch(ctx, c)
 			c.close()
+			if err != nil && ctx.Err() == nil {
+				s.count(&s.stats.Failures.Connect)
+			}
 		}
 		if ctx.Err() != nil {
 			return
@@ -65,7 +68,7 @@ func (s *Sink) connectAny(ctx context.Context) (*conn, error) {
 	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	causes := make([]error, 0, len(addresses))
 	for _, address := range addresses {
-		c, err := s.dialer.dial(ctx, address)
+		c, err := s.dial(ctx, address)
 		if err == nil {
 			s.mu.Lock()
 			s.stats.Connects++

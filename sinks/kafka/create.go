@@ -41,6 +41,7 @@ func (s *Sink) provide(ctx context.Context, c *conn, cluster *metadata.Response,
 func (s *Sink) absent(name string, err error) {
 	s.mu.Lock()
 	s.topics[name].err = err
+	s.stats.Failures.Lookup++
 	s.mu.Unlock()
 	s.report(topicProblem(name), err)
 }
@@ -52,7 +53,7 @@ func (s *Sink) create(ctx context.Context, c *conn, cluster *metadata.Response, 
 		if b.NodeID != cluster.ControllerID {
 			continue
 		}
-		controller, err := s.dialer.dial(ctx, joinHostPort(b.Host, b.Port))
+		controller, err := s.dial(ctx, joinHostPort(b.Host, b.Port))
 		if err != nil {
 			break // the one that we have may do
 		}

@@ -51,6 +51,7 @@ func (s *Sink) learnTopic(ctx context.Context, r *metadata.ResponseTopic) {
 		return
 	}
 	err := fmt.Errorf("topic %s: %w", r.Name, brokerError(r.ErrorCode, ""))
+	s.count(&s.stats.Failures.Lookup)
 	s.lead(r.Name, err)
 	s.report(key, err)
 }
@@ -150,6 +151,7 @@ func (s *Sink) tellLeaders(name string) {
 	}
 	s.mu.Unlock()
 	for _, p := range missing {
+		s.count(&s.stats.Failures.Lookup)
 		s.report(leaderProblem(name, p.index), &aboutPartition{name, p.index, errNoLeader})
 	}
 	for _, p := range found {

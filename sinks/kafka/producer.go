@@ -49,6 +49,7 @@ func (s *Sink) becomeProducer(ctx context.Context, c *conn) error {
 				return nil
 			}
 		}
+		s.count(&s.stats.Failures.Lookup)
 		final := errors.Is(err, client.ClusterAuthorizationFailed) || errors.Is(err, client.UnsupportedVersion)
 		if !final && time.Now().Before(deadline) && pause.Wait(ctx, nil) {
 			continue // a broker that has just started has none to give yet

@@ -18,6 +18,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/kafkabroker"
+	"github.com/kbridge-io/kbridge/sinks"
 	"github.com/kbridge-io/kbridge/sinks/kafka"
 	"github.com/kbridge-io/kbridge/sinks/sinktest"
 )
@@ -147,7 +148,7 @@ func TestSecurityWithARealBroker(t *testing.T) {
 					return false
 				}
 				eventually(t, fmt.Sprint(refused.want), func() bool { return s.Err() != nil && ok(s.Err().Error()) })
-				eventually(t, "a second attempt", func() bool { return s.Stats().Failures >= 2 })
+				eventually(t, "a second attempt", func() bool { return s.Failures().Connect >= 2 })
 				if n := lines.Count("level=WARN"); n != 1 {
 					t.Errorf("it was logged %d times:\n%s", n, lines.String())
 				}
@@ -170,7 +171,7 @@ func TestSecurityWithARealBroker(t *testing.T) {
 		copyFile(t, certs.ExpiredClient.KeyFile, rotated.Key)
 		r := open(t, at(kafkabroker.MutualTLS, &rotated, nil))
 		for _, s := range []*kafka.Sink{s, r} {
-			eventually(t, "a failure", func() bool { return s.Stats().Failures > 0 })
+			eventually(t, "a failure", func() bool { return s.Failures().Connect > 0 })
 		}
 		write(t, file, password)
 		copyFile(t, certs.Client.CertFile, rotated.Cert)
@@ -189,7 +190,7 @@ func TestSecurityWithARealBroker(t *testing.T) {
 		for deadline := time.Now().Add(30 * time.Second); s.Stats().Connects < connects && time.Now().Before(deadline); version++ {
 			noErrors(t, publish(t, s, pod("a", version+1, 200, event.Structured)))
 		}
-		if st := s.Stats(); st.Connects < connects || st.Failures > 0 {
+		if st := s.Stats(); st.Connects < connects || st.Failures != (sinks.Failures{}) {
 			t.Errorf("after %d events there were %+v", version, st)
 		}
 	})

@@ -46,6 +46,7 @@ func (s *Sink) describe(c *conn, cluster *metadata.Response, names []string) err
 		var notes []note
 		settings := make(map[string]string, len(r.ConfigEntries))
 		if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {
+			s.count(&s.stats.Failures.Lookup)
 			notes = []note{{"settings", "unknown", "readable", "its limits and its durability can not be read: " + err.Error()}}
 		} else {
 			for _, e := range r.ConfigEntries {

@@ -58,12 +58,15 @@ type Sink struct {
 	stats    Stats
 }
 
-var _ sinks.Sink = (*Sink)(nil)
+var (
+	_ sinks.Sink    = (*Sink)(nil)
+	_ sinks.Failing = (*Sink)(nil)
+)
 
 // Stats are a sink's numbers since it was opened.
 type Stats struct {
 	Connects uint64 // connections that were established
-	Failures uint64 // attempts to connect, questions and batches that failed
+	Failures sinks.Failures
 	Batches  uint64 // batches that were acknowledged
 	Records  uint64 // records in them, tombstones and markers included
 	Sent     uint64 // their bytes, compressed
@@ -168,6 +171,29 @@ func (s *Sink) Stats() Stats {
 	return st
 }
 
+// Failures implements sinks.Failing.
+func (s *Sink) Failures() sinks.Failures {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats.Failures
+}
+
+// count counts a failure.
+func (s *Sink) count(kind *uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*kind++
+}
+
+// dial connects to a broker, and counts where that fails.
+func (s *Sink) dial(ctx context.Context, address string) (*conn, error) {
+	c, err := s.dialer.dial(ctx, address)
+	if err != nil && ctx.Err() == nil {
+		s.count(&s.stats.Failures.Connect)
+	}
+	return c, err
+}
+
 // Close sends what is held and waits for the acknowledgements that are still to come,
 // until ctx ends, then ends the connections. What is not acknowledged by then gets
 // sinks.ErrClosed.
@@ -201,15 +227,13 @@ func (s *Sink) abandon() {
 	}
 }
 
-// report notes a problem. One that is there already is counted and not logged again.
+// report notes a problem. One that is there already is not logged again.
 func (s *Sink) report(key string, err error) {
 	s.mu.Lock()
-	s.stats.Failures++
-	failures := s.stats.Failures
 	news := s.problems.note(key, err)
 	s.mu.Unlock()
 	if news {
-		s.log.Warn("cannot publish, trying again", "error", err, "failures", failures)
+		s.log.Warn("cannot publish, trying again", "error", err)
 	}
 }
 

@@ -366,6 +366,9 @@ func TestABatchThatIsTooLargeIsHalvedUntilItPasses(t *testing.T) {
 		events = append(events, pod(fmt.Sprintf("pod-%d", i), 1, 300, event.Structured))
 	}
 	noErrors(t, publish(t, s, events...))
+	if f := s.Failures(); f.Resend == 0 || f.Connect+f.Lookup > 0 {
+		t.Errorf("the failures are %+v", f)
+	}
 	all := records(t, c, topic)
 	if len(all) != 101 {
 		t.Fatalf("%d records are stored, want 101", len(all))
@@ -398,6 +401,9 @@ func TestAnElectionIsWaitedForAndOtherPartitionsGoOn(t *testing.T) {
 			}
 		}
 		noErrors(t, publish(t, s, events...))
+	}
+	if s.Failures().Resend == 0 {
+		t.Error("what was sent again to another leader is not counted")
 	}
 	if got := len(records(t, c, topic)); got != 11*60 {
 		t.Errorf("%d records are stored, want %d", got, 11*60)
@@ -654,6 +660,9 @@ func TestAnAbsentTopicIsNamedAndOtherTopicsGoOn(t *testing.T) {
 	}
 	if err := s.Err(); err == nil || !strings.Contains(err.Error(), "require.absent") {
 		t.Errorf("Err is %v", err)
+	}
+	if f := s.Failures(); f.Lookup == 0 || f.Connect+f.Resend > 0 {
+		t.Errorf("the failures are %+v", f)
 	}
 	if err := c.CreateTopic("require.absent", 1, nil); err != nil {
 		t.Fatal(err)

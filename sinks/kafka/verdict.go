@@ -64,7 +64,10 @@ func (w *worker) settle(b *batch, v verdict) {
 		if (v.ambiguous || open) && p.me == b.identity {
 			s.renounce(p)
 		}
-		ends, report = s.refused(ends, b, v, w.broker)
+		waiting := len(p.items)
+		if ends, report = s.refused(ends, b, v, w.broker); len(p.items) > waiting {
+			s.stats.Failures.Resend++
+		}
 	}
 	if p.gone {
 		ends = s.drop(ends, &p.queue, &aboutPartition{p.topic.name, p.index, errNoLeader})

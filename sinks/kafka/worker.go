@@ -114,7 +114,7 @@ func (w *worker) connected(ctx context.Context) bool {
 	if w.conn != nil {
 		return true
 	}
-	c, err := w.sink.dialer.dial(ctx, address)
+	c, err := w.sink.dial(ctx, address)
 	if ctx.Err() != nil {
 		if err == nil {
 			c.close()
@@ -196,6 +196,7 @@ func (w *worker) send(ctx context.Context) {
 			err = sinks.ErrClosed
 		} else {
 			err = fmt.Errorf("broker %d at %s: %w", w.id, w.where(), err)
+			s.count(&s.stats.Failures.Connect)
 			w.failed(err)
 		}
 		for _, b := range sent {

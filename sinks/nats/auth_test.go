@@ -46,7 +46,7 @@ func TestAPasswordThatIsRotatedInItsFileIsUsedForTheNextConnection(t *testing.T)
 	}
 	srv.Configure(authorization("second-secret")) // throws the client out
 	failing(t, s, "authorization violation")
-	eventually(t, "three attempts", func() bool { return s.Stats().Failures >= 4 })
+	eventually(t, "three attempts", func() bool { return s.Failures().Connect >= 4 })
 	write(t, c.PasswordFile, "second-secret\n")
 	if err := publish(t, s, "b"); err != nil {
 		t.Error(err)

@@ -73,7 +73,13 @@ func ordinal(n int) string {
 
 // connect tries each known server once, in random order.
 func (s *Sink) connect(ctx context.Context) (*session, error) {
-	ses, err := tryEach(ctx, s.servers(), func(srv server) (*session, error) { return s.dial(ctx, srv) })
+	ses, err := tryEach(ctx, s.servers(), func(srv server) (*session, error) {
+		ses, err := s.dial(ctx, srv)
+		if err != nil && ctx.Err() == nil {
+			s.count(&s.stats.Failures.Connect)
+		}
+		return ses, err
+	})
 	if err != nil {
 		return nil, err
 	}

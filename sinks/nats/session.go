@@ -105,6 +105,7 @@ func (ses *session) serve(ctx context.Context, pause *sinks.Backoff) (err error)
 		case ses.isClosed():
 			return ses.ending()
 		}
+		s.count(&s.stats.Failures.Lookup)
 		s.failed(err)
 		pause.Wait(ctx, ses.closed)
 	}

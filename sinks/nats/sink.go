@@ -47,15 +47,18 @@ type Sink struct {
 	stats      Stats
 }
 
-var _ sinks.Sink = (*Sink)(nil)
+var (
+	_ sinks.Sink    = (*Sink)(nil)
+	_ sinks.Failing = (*Sink)(nil)
+)
 
 // Stats are a sink's numbers since it was opened.
 type Stats struct {
 	Connects uint64 // connections that were established
-	Failures uint64 // attempts to connect or to find the stream that failed, and connections that broke
-	InFlight int    // events handed to the server and not acknowledged
-	Bytes    int    // their size
-	Window   int    // how many may be
+	Failures sinks.Failures
+	InFlight int // events handed to the server and not acknowledged
+	Bytes    int // their size
+	Window   int // how many may be
 }
 
 // Open checks the settings and begins to connect in the background: an
@@ -136,6 +139,20 @@ func (s *Sink) Stats() Stats {
 	return st
 }
 
+// Failures implements sinks.Failing.
+func (s *Sink) Failures() sinks.Failures {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats.Failures
+}
+
+// count counts a failure.
+func (s *Sink) count(kind *uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*kind++
+}
+
 // Close waits for the acknowledgements that are still to come, until ctx ends,
 // then ends the connection. What is not acknowledged by then gets sinks.ErrClosed.
 func (s *Sink) Close(ctx context.Context) error {
@@ -155,6 +172,9 @@ func (s *Sink) run(ctx context.Context) {
 		ses, err := s.connect(ctx)
 		if err == nil {
 			err = ses.serve(ctx, &pause)
+			if ctx.Err() == nil {
+				s.count(&s.stats.Failures.Connect)
+			}
 		}
 		if ctx.Err() != nil {
 			return
@@ -191,10 +211,8 @@ func (s *Sink) failed(err error) {
 	s.cause = err
 	news := s.logged != key
 	s.logged = key
-	s.stats.Failures++
-	failures := s.stats.Failures
 	s.mu.Unlock()
 	if news {
-		s.log.Warn("cannot publish, trying again", "error", err, "failures", failures)
+		s.log.Warn("cannot publish, trying again", "error", err)
 	}
 }

@@ -221,7 +221,7 @@ func TestAStreamThatIsAbsentAndMayNotBeCreatedIsNamedAndWaitedFor(t *testing.T) 
 	var log sinktest.Log
 	s := openLogged(t, c, log.Handler())
 	failing(t, s, "stream KBRIDGE not found")
-	eventually(t, "three attempts", func() bool { return s.Stats().Failures >= 3 })
+	eventually(t, "three attempts", func() bool { return s.Failures().Lookup >= 3 })
 	if n := log.Count("stream KBRIDGE not found"); n != 1 {
 		t.Errorf("the repeated failure was logged %d times", n)
 	}
@@ -365,6 +365,10 @@ func TestWhatIsUnderWayFailsWhenTheConnectionBreaks(t *testing.T) {
 		t.Error("done was not called")
 	}
 	failing(t, s, "connection refused")
+	eventually(t, "the end of the connection and two attempts to be counted", func() bool { return s.Failures().Connect >= 3 })
+	if f := s.Failures(); f.Lookup > 0 {
+		t.Errorf("the failures are %+v", f)
+	}
 }
 
 func TestAServerThatIsAwayIsNamedAndTheFailureLoggedOnce(t *testing.T) {
@@ -373,7 +377,7 @@ func TestAServerThatIsAwayIsNamedAndTheFailureLoggedOnce(t *testing.T) {
 	c := settings("nats://someone:hunter2@" + srv.Address())
 	s := openLogged(t, c, log.Handler())
 	failing(t, s, "connect to nats://"+srv.Address(), "connection refused")
-	eventually(t, "three attempts", func() bool { return s.Stats().Failures >= 3 })
+	eventually(t, "three attempts", func() bool { return s.Failures().Connect >= 3 })
 	if n := log.Count("cannot publish"); n != 1 {
 		t.Errorf("the repeated failure was logged %d times", n)
 	}
