@@ -152,7 +152,7 @@ type NATS struct {
 	PasswordFile string `yaml:"passwordFile"`
 	// TLS settings. Given, even as `{}`, TLS is required whatever the URL says.
 	TLS *TLS `yaml:"tls"`
-	// How long to wait for the stream's acknowledgement before an event is published again.
+	// How long to wait for the stream's acknowledgement before an event is published again: `100ms` to `24d`.
 	AckTimeout time.Duration `yaml:"ackTimeout"`
 }
 
@@ -201,7 +201,7 @@ type Kafka struct {
 	Acks Acks `yaml:"acks"`
 	// How batches of records are compressed.
 	Compression Compression `yaml:"compression"`
-	// How long a record may wait for others to fill its batch.
+	// How long a record may wait for others to fill its batch, `24d` at most.
 	Linger time.Duration `yaml:"linger"`
 	// How large a batch may become, before compression.
 	BatchBytes Size `yaml:"batchBytes"`
@@ -209,7 +209,7 @@ type Kafka struct {
 	TLS *TLS `yaml:"tls"`
 	// How to log in.
 	SASL *SASL `yaml:"sasl"`
-	// How long to wait for the acknowledgement before an event is published again.
+	// How long to wait for the acknowledgement before an event is published again: `100ms` to `24d`.
 	AckTimeout time.Duration `yaml:"ackTimeout"`
 }
 

@@ -195,7 +195,7 @@ func TestAConfigThatWasBuiltInGoIsValidatedWithoutLines(t *testing.T) {
 	n.Stream = Stream{Name: "S", Create: true, MaxBytes: -1, Replicas: 1, Storage: "disk", Discard: "all", Duplicates: time.Hour}
 	c.Sinks[1].Name = "live"
 	want := []string{
-		`config: kubernetes.qps: NaN, expected a number above 0`,
+		`config: kubernetes.qps: NaN, expected a number from 0.001 to 1000000`,
 		`config: resources[0].name: "A_b", expected a name of lower-case letters, digits, '-' and '.'`,
 		`config: resources[0].types[0]: "gone", expected one of added, updated, deleted, synced`,
 		`config: resources[0].resync: -1h0m0s, expected 0 or at least 10s`,

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 func (v validator) kafka(path string, k *Kafka) {
@@ -28,13 +29,13 @@ func (v validator) kafka(path string, k *Kafka) {
 	v.between(at("partitions"), k.Partitions, 0, math.MaxInt32)
 	v.between(at("replication"), k.Replication, 0, math.MaxInt16)
 	v.enum(at("cleanupPolicy"), string(k.CleanupPolicy), k.CleanupPolicy)
-	if k.Retention < 0 {
-		v.bad(at("retention"), k.Retention.String(), "0 or more")
+	if k.Retention != 0 && k.Retention < time.Millisecond { // Kafka counts in them, and 0 is at once
+		v.bad(at("retention"), k.Retention.String(), "0 or at least 1ms")
 	}
 	v.enum(at("acks"), string(k.Acks), k.Acks)
 	v.enum(at("compression"), string(k.Compression), k.Compression)
-	if k.Linger < 0 {
-		v.bad(at("linger"), k.Linger.String(), "0 or more")
+	if k.Linger < 0 || k.Linger > maxTimeout {
+		v.bad(at("linger"), k.Linger.String(), "0 to 24d")
 	}
 	if k.BatchBytes < 1 || k.BatchBytes > maxBatch {
 		v.bad(at("batchBytes"), k.BatchBytes.String(), fmt.Sprintf("1 to %s", Size(maxBatch)))
@@ -45,8 +46,19 @@ func (v validator) kafka(path string, k *Kafka) {
 	if k.SASL != nil {
 		v.sasl(at("sasl"), k.SASL)
 	}
-	if k.AckTimeout <= 0 {
-		v.bad(at("ackTimeout"), k.AckTimeout.String(), "a duration above 0")
+	v.timeout(at("ackTimeout"), k.AckTimeout)
+}
+
+// A timeout is sent to Kafka in milliseconds, in a field of 32 bits: it has room for 24.8
+// days. Below the least one no broker answers in time, and nothing is ever acknowledged.
+const (
+	leastTimeout = 100 * time.Millisecond
+	maxTimeout   = 24 * day
+)
+
+func (v validator) timeout(path string, d time.Duration) {
+	if d < leastTimeout || d > maxTimeout {
+		v.bad(path, d.String(), "100ms to 24d")
 	}
 }
 

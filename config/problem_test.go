@@ -123,8 +123,10 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 
 		"cluster with a slash":    {pods + "cluster: eu/prod\n", []Problem{{"cluster", 2, `"eu/prod"`, "letters, digits, '.', '_' and '-'"}}},
 		"cluster with a space":    {pods + "cluster: eu prod\n", []Problem{{"cluster", 2, `"eu prod"`, "letters, digits, '.', '_' and '-'"}}},
-		"no requests":             {pods + "kubernetes: {qps: 0, burst: 0}\n", []Problem{{"kubernetes.qps", 2, "0", "a number above 0"}, {"kubernetes.burst", 2, "0", "at least 1"}}},
-		"negative requests":       {pods + "kubernetes:\n  qps: -1\n  burst: -2\n", []Problem{{"kubernetes.qps", 3, "-1", "a number above 0"}, {"kubernetes.burst", 4, "-2", "at least 1"}}},
+		"no requests":             {pods + "kubernetes: {qps: 0, burst: 0}\n", []Problem{{"kubernetes.qps", 2, "0", "a number from 0.001 to 1000000"}, {"kubernetes.burst", 2, "0", "at least 1"}}},
+		"requests of no float32":  {pods + "kubernetes: {qps: 1e-50}\n", []Problem{{"kubernetes.qps", 2, "1e-50", "a number from 0.001 to 1000000"}}},
+		"requests without end":    {pods + "kubernetes: {qps: 1e+39}\n", []Problem{{"kubernetes.qps", 2, "1e+39", "a number from 0.001 to 1000000"}}},
+		"negative requests":       {pods + "kubernetes:\n  qps: -1\n  burst: -2\n", []Problem{{"kubernetes.qps", 3, "-1", "a number from 0.001 to 1000000"}, {"kubernetes.burst", 4, "-2", "at least 1"}}},
 		"address without a port":  {pods + "server: {address: localhost}\n", []Problem{{"server.address", 2, `"localhost"`, anAddress}}},
 		"address off":             {pods + "server: {address: off}\n", []Problem{{"server.address", 2, `"off"`, anAddress}}},
 		"address with a bad port": {pods + "server: {address: ':99999'}\n", []Problem{{"server.address", 2, `":99999"`, anAddress}}},
@@ -221,7 +223,8 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"key without certificate":           {nats("tls: {key: /k}"), []Problem{{"sinks[0].nats.tls.cert", 6, "missing", "it, as there is key"}}},
 		"bad duration":                      {nats("ackTimeout: 10"), []Problem{{"sinks[0].nats.ackTimeout", 6, "10", aDuration}}},
 		"negative duration":                 {nats("ackTimeout: -10s"), []Problem{{"sinks[0].nats.ackTimeout", 6, `"-10s"`, aDuration}}},
-		"no time":                           {nats("ackTimeout: 0s"), []Problem{{"sinks[0].nats.ackTimeout", 6, "0s", "a duration above 0"}}},
+		"no time":                           {nats("ackTimeout: 0s"), []Problem{{"sinks[0].nats.ackTimeout", 6, "0s", "100ms to 24d"}}},
+		"too much time":                     {nats("ackTimeout: 25d"), []Problem{{"sinks[0].nats.ackTimeout", 6, "600h0m0s", "100ms to 24d"}}},
 		"empty subject":                     {nats("subject: ''"), []Problem{{"sinks[0].nats.subject", 6, `""`, theSubject + "(a token is empty)"}}},
 		"bad placeholder":                   {nats("subject: 'k8s.{pod}'"), []Problem{{"sinks[0].nats.subject", 6, `"k8s.{pod}"`, theSubject + `("{pod}" is unknown, it may be one of cluster, group, version, resource, kind, namespace, name, type)`}}},
 		"wildcard subject":                  {nats("subject: 'k8s.>'"), []Problem{{"sinks[0].nats.subject", 6, `"k8s.>"`, theSubject + "(wildcards cannot be published to)"}}},
@@ -353,7 +356,7 @@ sinks:
     redis: {}
 `))
 	want := `kbridge.yaml:1: cluster: "a/b", expected letters, digits, '.', '_' and '-'
-kbridge.yaml:2: kubernetes.qps: -1, expected a number above 0
+kbridge.yaml:2: kubernetes.qps: -1, expected a number from 0.001 to 1000000
 kbridge.yaml:5: resources[0].namespace: unknown key, expected namespaces, perhaps
 kbridge.yaml:7: resources[1].namespaces[0]: "Shop", expected ` + aNamespace + `
 kbridge.yaml:8: resources[1].sinks[0]: "audti", expected the name of an entry of sinks

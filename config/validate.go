@@ -30,8 +30,8 @@ func (c *Config) validate(src *source) {
 	if c.Cluster != "" && !clusterName.MatchString(c.Cluster) {
 		v.bad("cluster", show(c.Cluster), "letters, digits, '.', '_' and '-'")
 	}
-	if q := c.Kubernetes.QPS; !(q > 0) || math.IsInf(q, 0) {
-		v.bad("kubernetes.qps", strconv.FormatFloat(q, 'g', -1, 64), "a number above 0")
+	if q := c.Kubernetes.QPS; !(q >= minQPS && q <= maxQPS) {
+		v.bad("kubernetes.qps", strconv.FormatFloat(q, 'g', -1, 64), "a number from 0.001 to 1000000")
 	}
 	v.atLeast("kubernetes.burst", c.Kubernetes.Burst, 1)
 	if len(c.Resources) == 0 {
@@ -57,6 +57,12 @@ func (c *Config) validate(src *source) {
 
 // clusterName keeps a cluster whole in a URI and in a subject's token.
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+// The client takes a float32, of which 0 is its own default and infinity none.
+const (
+	minQPS = 0.001
+	maxQPS = 1_000_000
+)
 
 // minResync keeps one snapshot of a large resource from running into the next.
 const minResync = 10 * time.Second
@@ -330,9 +336,7 @@ func (v validator) nats(path string, n *NATS) {
 	if n.TLS != nil {
 		v.together(at("tls"), "cert", n.TLS.Cert, "key", n.TLS.Key)
 	}
-	if n.AckTimeout <= 0 {
-		v.bad(at("ackTimeout"), n.AckTimeout.String(), "a duration above 0")
-	}
+	v.timeout(at("ackTimeout"), n.AckTimeout)
 }
 
 // together checks two keys that need each other.

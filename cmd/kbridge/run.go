@@ -47,6 +47,9 @@ const (
 	embeddedStream = 1 << 30
 )
 
+// mostGrace bounds the grace period, to which other times are added.
+const mostGrace = 24 * time.Hour
+
 func runCommand(stdout, stderr io.Writer) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
@@ -62,6 +65,9 @@ shows the events.`,
 			log, err := newLogger(stderr, o.logFormat, o.logLevel)
 			if err != nil {
 				return usageError{err}
+			}
+			if o.grace < 0 || o.grace > mostGrace {
+				return usageError{fmt.Errorf("--grace-period %s: expected 0 to %s", o.grace, mostGrace)}
 			}
 			cfg, err := loadConfig(o.config)
 			if err != nil {

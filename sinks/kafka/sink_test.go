@@ -592,6 +592,36 @@ func TestAcknowledgementsAreAskedForAsConfigured(t *testing.T) {
 	}
 }
 
+// The field has 32 bits of milliseconds. What the configuration lets through fits.
+func TestTheLongestTimeoutReachesTheBroker(t *testing.T) {
+	c := fake(t)
+	asked := make(chan int32, 10)
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		asked <- r.(*kmsg.ProduceRequest).TimeoutMillis
+		return nil, nil, false
+	})
+	whole := config.Default()
+	whole.Resources = append(whole.Resources, config.DefaultResource())
+	whole.Resources[0].Resource = "pods"
+	longest := settings(c.ListenAddrs()...)
+	longest.Topic, _ = template()
+	longest.AckTimeout = 24 * 24 * time.Hour
+	sink := config.DefaultSink()
+	sink.Name, sink.Kafka = "longest", &longest
+	whole.Sinks = append(whole.Sinks, sink)
+	if err := whole.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	deliver(t, open(t, longest), pod("a", 1, 200, event.Structured))
+	if got, want := <-asked, int32(longest.AckTimeout.Milliseconds()/5*4); got != want {
+		t.Errorf("the broker was asked to answer within %d ms, want %d", got, want)
+	}
+	longest.AckTimeout += time.Second
+	if whole.Validate() == nil {
+		t.Error("a longer one is taken")
+	}
+}
+
 func TestABatchGoesWhenItHasItsBytesAndElseLingers(t *testing.T) {
 	if got := config.DefaultKafka().Linger; got != 5*time.Millisecond {
 		t.Errorf("a batch lingers for %v unless it is told otherwise", got)
