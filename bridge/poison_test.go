@@ -229,7 +229,7 @@ func TestASnapshotWhoseFirstMarkerIsADeadLetterHasNoLastOne(t *testing.T) {
 				}
 				// The next snapshot is one of its own.
 				d.refuse = nil
-				if err := w.feed.ports[0].walk(t.Context(), "T", "9", w); err != nil {
+				if err := w.feed.ports[0].walk(t.Context(), "T", w); err != nil {
 					t.Fatal(err)
 				}
 				told := d.told()

@@ -71,7 +71,8 @@ type fakeStore struct {
 
 var _ state.Store = (*fakeStore)(nil)
 
-func (s *fakeStore) Views() ([]state.ViewID, error) { return nil, nil }
+func (s *fakeStore) Contents() (state.Contents, error) { return state.Contents{}, nil }
+
 func (s *fakeStore) LoadView(state.ViewID, func(*event.Object) error) (state.ViewInfo, error) {
 	return state.ViewInfo{}, nil
 }
