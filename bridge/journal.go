@@ -55,6 +55,7 @@ func (j *journal) label(number uint64, text string) {
 		return
 	}
 	j.pending = append(j.pending, journalStep{number: number, label: true, text: text})
+	j.compact()
 }
 
 // listed notes that the first list has ended with the delta of that number.
@@ -104,14 +105,14 @@ func (j *journal) collect(settled uint64, change *state.ViewChange, limit int) (
 	}
 	rest := copy(j.pending, j.pending[n:])
 	clear(j.pending[rest:])
-	if j.pending = j.pending[:rest]; rest == 0 && cap(j.pending) > storeObjects {
-		j.pending = nil // a list was in it
+	if j.pending = j.pending[:rest]; rest == 0 {
+		j.packed = 0
+		if cap(j.pending) > storeObjects {
+			j.pending = nil // a list was in it
+		}
 	}
 	if j.ended && settled >= j.from && !more {
 		j.ended, j.info.Listed, j.dirty = false, true, true
-	}
-	if !more {
-		j.compact()
 	}
 	changed = j.dirty
 	j.dirty = false
@@ -121,35 +122,30 @@ func (j *journal) collect(settled uint64, change *state.ViewChange, limit int) (
 
 // compact folds what no sink has settled into the last state of each object, so that the
 // journal has no more steps than there are objects, whatever the sinks take: deltas that
-// a sink filters take no place in its window, and a sink that blocks settles nothing. What
-// was folded is settled whole or not at all, with the last label in it; so that is done
-// only where the journal has grown to twice its size. The lock is held.
+// a sink filters take no place in its window, a sink that blocks settles nothing, and a disk
+// that hangs takes nothing. What was folded is settled whole or not at all, with the label
+// that is the last step; so that is done only where the journal has grown to twice its size.
+// The lock is held.
 func (j *journal) compact() {
 	if len(j.pending) < max(minCompaction, 2*j.packed) {
 		return
 	}
-	end := len(j.pending)
-	for end > 0 && !j.pending[end-1].label {
-		end-- // what has no label behind it belongs to a list, whose objects come once
+	last := j.pending[len(j.pending)-1]
+	newest := make(map[string]*event.Object, j.packed)
+	for _, s := range j.pending {
+		if !s.label {
+			newest[s.text] = s.object
+		}
 	}
-	if end > 0 {
-		last := j.pending[end-1]
-		newest := make(map[string]*event.Object, j.packed)
-		for _, s := range j.pending[:end] {
-			if !s.label {
-				newest[s.text] = s.object
-			}
-		}
-		// A list that ended within is settled with the rest.
-		if j.ended && j.from < last.number {
-			j.from = last.number
-		}
-		folded := make([]journalStep, 0, len(newest)+1+len(j.pending)-end)
-		for key, o := range newest {
-			folded = append(folded, journalStep{number: last.number, text: key, object: o})
-		}
-		j.pending = append(append(folded, last), j.pending[end:]...)
+	// A list that ended within is settled with the rest.
+	if j.ended && j.from < last.number {
+		j.from = last.number
 	}
+	j.pending = make([]journalStep, 0, len(newest)+1)
+	for key, o := range newest {
+		j.pending = append(j.pending, journalStep{number: last.number, text: key, object: o})
+	}
+	j.pending = append(j.pending, last)
 	j.packed = len(j.pending)
 }
 

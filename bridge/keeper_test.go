@@ -860,6 +860,31 @@ func TestAnIndexThatIsOlderThanARecordIsNoNews(t *testing.T) {
 	}
 }
 
+func TestTheJournalIsBoundedByTheObjectsWhileTheDiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m, d := newAPIServer(), newMemory(), &desk{flow: true}
+		l := start(t, m, s, setup{}, d)
+		s.has("a", "b")
+		l.list()
+		l.drain()
+		l.store()
+		for range 20_000 {
+			s.has("a")
+			l.sync()
+			s.history = nil
+		}
+		synctest.Wait()
+		if n := l.keeper.Pending(); n > 2*minCompaction {
+			t.Errorf("%d changes of one object are held", n)
+		}
+		l.drain()
+		l.store()
+		if v := m.view(); v.info.Position != strconv.Itoa(s.version) || v.objects["shop/a"].ResourceVersion != strconv.Itoa(s.version) {
+			t.Errorf("at %s version %s is stored, want %d", v.info.Position, v.objects["shop/a"].ResourceVersion, s.version)
+		}
+	})
+}
+
 func TestTheJournalIsBoundedByTheObjectsWhateverASinkFilters(t *testing.T) {
 	for _, fold := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

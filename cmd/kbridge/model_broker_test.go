@@ -96,10 +96,13 @@ func (b *broker) worsen() {
 
 // dislikes lets the broker never take some objects, and some markers, which no healing
 // mends. Something of the sink has to be taken: a marker that is not holds up all of its
-// resource.
-func (b *broker) dislikes() {
+// resource. It returns false where nothing is sure to be.
+func (b *broker) dislikes() bool {
+	gvr, favourite, ok := b.w.favourite(b.name)
+	if !ok || gvr == modelWidgets { // which may not be served for a while
+		return false
+	}
 	b.disliked = map[event.Key]event.Type{}
-	gvr, favourite := b.w.favourite()
 	for _, r := range b.w.cfg.Resources {
 		of := gvrOf(r)
 		for _, k := range b.w.pools[of] {
@@ -113,6 +116,7 @@ func (b *broker) dislikes() {
 			}
 		}
 	}
+	return true
 }
 
 // takes says that the broker may ever take an event.

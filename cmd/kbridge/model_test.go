@@ -267,6 +267,9 @@ func (w *world) create() {
 		cfg.Resources = append(cfg.Resources, w.entries(gvr, cfg.Sinks)...)
 	}
 	w.mu.Lock()
+	for i := range cfg.Sinks {
+		w.mayDislike(&cfg.Sinks[i])
+	}
 	w.notePartial()
 	w.mu.Unlock()
 	if err := cfg.Validate(); err != nil && !strings.Contains(err.Error(), "no kind of sink") {
@@ -287,15 +290,21 @@ func (w *world) addSink() {
 	s.FoldAfter = pick(w.rng, 0, 100*time.Millisecond, time.Second, 5*time.Second)
 	s.Poison = pick(w.rng, config.Poison{}, s.Poison, config.Poison{Attempts: 2, After: time.Second}, config.Poison{Attempts: 5})
 	b := newBroker(w, s.Name)
-	if small := s.Poison.Attempts > 0 && s.Poison.Attempts < 100; small && w.chance(0.5) {
-		b.dislikes()
-		s.Window = config.DefaultSink().Window // there has to be room beside what is never taken
-	}
-	w.cfg.Sinks = append(w.cfg.Sinks, s)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.brokers[s.Name] = b
-	w.tracef("* sink %s: %+v %s %s %+v, never takes %v", s.Name, s.Window, s.WhenFull, s.FoldAfter, s.Poison, b.disliked)
+	w.mayDislike(&s)
+	w.cfg.Sinks = append(w.cfg.Sinks, s)
+	w.tracef("* sink %s: %+v %s %s %+v", s.Name, s.Window, s.WhenFull, s.FoldAfter, s.Poison)
+}
+
+// mayDislike lets the broker of a sink that gives up soon never take some objects.
+func (w *world) mayDislike(s *config.Sink) {
+	b := w.brokers[s.Name]
+	if soon := s.Poison.Attempts > 0 && s.Poison.Attempts < 100; soon && w.chance(0.5) && b.dislikes() {
+		s.Window = config.DefaultSink().Window // there has to be room beside what is never taken
+		w.tracef("* %s never takes %v", s.Name, b.disliked)
+	}
 }
 
 // process is one run of kbridge.
@@ -846,8 +855,11 @@ func (w *world) touch() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	gvr, k := w.favourite()
-	w.put(gvr, k)
+	for _, s := range w.cfg.Sinks {
+		if gvr, k, ok := w.favourite(s.Name); ok && len(w.brokers[s.Name].disliked) > 0 {
+			w.put(gvr, k)
+		}
+	}
 }
 
 // dislikes says that there is a broker that never takes some objects.
@@ -855,9 +867,19 @@ func (w *world) dislikes() bool {
 	return slices.ContainsFunc(w.cfg.Sinks, func(s config.Sink) bool { return len(w.brokers[s.Name].disliked) > 0 })
 }
 
-// favourite is an object of the first resource that all brokers take.
-func (w *world) favourite() (schema.GroupVersionResource, [2]string) {
-	gvr := gvrOf(w.cfg.Resources[0])
-	pool := w.pools[gvr]
-	return gvr, pool[min(1, len(pool)-1)] // of namespaces the second is selected in any case
+// favourite is an object whose changes the sink is told of, and whose events it always
+// takes: what it fails is given up only while it takes something. There may be none.
+func (w *world) favourite(sink string) (gvr schema.GroupVersionResource, k [2]string, ok bool) {
+	for i := range w.cfg.Resources {
+		r := &w.cfg.Resources[i]
+		if !r.SendsTo(sink) || !tellsAll(r) || r.LabelSelector != "" || w.unregistered[gvrOf(*r)] {
+			continue
+		}
+		for _, k := range w.pools[gvrOf(*r)] {
+			if !slices.Contains(r.ExcludeNamespaces, k[0]) && (len(r.Namespaces) == 0 || slices.Contains(r.Namespaces, k[0])) {
+				return gvrOf(*r), k, true
+			}
+		}
+	}
+	return schema.GroupVersionResource{}, [2]string{}, false
 }
