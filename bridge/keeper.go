@@ -139,6 +139,9 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	if known.Cluster != k.cluster || known.Version != version {
 		known.Position = "" // of another cluster, or with bodies of another version
 	}
+	if known.Cluster != "" && known.Cluster != k.cluster {
+		k.history.End(k.epoch) // versions of one cluster say nothing of those of another
+	}
 	for _, p := range ports {
 		if err := k.loadPort(f, p, known, objects, rescan); err != nil {
 			return nil, nil, err

@@ -645,6 +645,9 @@ func TestAnotherClusterOrVersionVoidsThePosition(t *testing.T) {
 			if with.cluster+with.version == "" {
 				want = "1"
 			}
+			if epoch := l.keeper.history.Epoch(); (epoch > 0) != (with.cluster != "") {
+				t.Errorf("%+v: epoch %d", with, epoch)
+			}
 			if l.known.Position != want || !l.known.Listed || len(l.known.Objects) != 1 {
 				t.Errorf("%+v: the state knows %d objects at %q", with, len(l.known.Objects), l.known.Position)
 			}

@@ -3,8 +3,8 @@ package event
 import "sync/atomic"
 
 // History is the history of a cluster as its API server tells it. It ends where etcd is
-// restored from a backup: what comes then is another one, which gives versions anew to
-// other states. The epoch is the number of those that have ended, as far as kbridge has
+// restored from a backup, or where another cluster takes the place of this one: what comes
+// then is another one, which gives versions anew to other states. The epoch is the number of those that have ended, as far as kbridge has
 // noticed; each object says in which one it was read, and it is a part of the events' ids,
 // so that no two states have one id. All resources of a process share one. The nil History is the first one, and does not end.
 type History struct{ epoch atomic.Uint32 }

@@ -264,7 +264,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 	v := &view{
 		resource: r, packer: &i.packer, aside: i.opts.Aside,
 		index: map[string]indexed{}, exclude: map[string]bool{},
-		epoch: i.opts.History.Epoch(), doubt: lw.doubt, log: log,
+		doubt: lw.doubt, log: log,
 		delivery: i.opts.Delivery, reading: ctx,
 		counters: newViewCounters(i.opts.Metrics, i.Name()),
 		now:      time.Now,
@@ -322,6 +322,7 @@ func (i *Informer) remember(v *view, view View) (*Known, error) {
 	if v.handler, known, err = i.opts.Handler(view); err != nil {
 		return nil, fmt.Errorf("resource %s: %w", i.Name(), err)
 	}
+	v.epoch = i.opts.History.Epoch() // what is known may be of another cluster
 	if known == nil {
 		return &Known{}, nil
 	}

@@ -191,7 +191,7 @@ func replay(t *testing.T, events []cloudEvent) state {
 	t.Helper()
 	s := state{}
 	seen := map[string]int{}
-	gone := map[string]bool{}
+	gone := map[string]uint32{} // the epoch by uid: in another one it may be back
 	for i, e := range events {
 		if e.marker() {
 			continue
@@ -202,12 +202,8 @@ func replay(t *testing.T, events []cloudEvent) state {
 			t.Errorf("event %d repeats event %d: %s", i, first, id)
 		}
 		seen[id] = i
-		msgID := id
-		if e.Snapshot != "" && e.short() == "added" {
-			msgID += "/" + e.Snapshot
-		}
-		if e.msgID != msgID {
-			t.Errorf("event %d: Nats-Msg-Id %q, want %q", i, e.msgID, msgID)
+		if e.msgID != e.dedupID() {
+			t.Errorf("event %d: Nats-Msg-Id %q, want %q", i, e.msgID, e.dedupID())
 		}
 		old, known := s[key]
 		switch e.short() {
@@ -230,7 +226,7 @@ func replay(t *testing.T, events []cloudEvent) state {
 			if !known || old[0] != e.UID {
 				t.Errorf("event %d deletes %s of uid %s, but the consumer has %v", i, key, e.UID, old)
 			}
-			gone[e.UID] = true
+			gone[e.UID] = e.Epoch
 		default:
 			t.Errorf("event %d is of type %q", i, e.Type)
 		}
@@ -238,7 +234,7 @@ func replay(t *testing.T, events []cloudEvent) state {
 			delete(s, key)
 			continue
 		}
-		if gone[e.UID] {
+		if epoch, is := gone[e.UID]; is && epoch == e.Epoch {
 			t.Errorf("event %d: %s of uid %s comes back after its delete", i, key, e.UID)
 		}
 		s[key] = [2]string{e.UID, e.ResourceVersion}

@@ -318,6 +318,15 @@ type cloudEvent struct {
 // short is the event's type without its prefix.
 func (e cloudEvent) short() string { return strings.TrimPrefix(e.Type, "dev.kbridge.object.") }
 
+// dedupID is what a broker recognises a repeat by.
+func (e cloudEvent) dedupID() string {
+	id := e.Source + "/" + e.ID
+	if e.Snapshot != "" && e.short() == "added" {
+		id += "/" + e.Snapshot
+	}
+	return id
+}
+
 // marker says that the event is about a watch, and not about an object.
 func (e cloudEvent) marker() bool { return !strings.HasPrefix(e.Type, "dev.kbridge.object.") }
 

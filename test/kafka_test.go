@@ -80,6 +80,8 @@ func decodeRecord(t *testing.T, r *kgo.Record) kafkaEvent {
 			case !attribute:
 			case name == "inferred" || name == "truncated":
 				parts[name] = string(h.Value) == "true"
+			case name == "epoch":
+				parts[name] = json.Number(h.Value)
 			default:
 				parts[name] = string(h.Value)
 			}
@@ -96,7 +98,7 @@ func decodeRecord(t *testing.T, r *kgo.Record) kafkaEvent {
 	}
 	delete(e.attributes, "data")
 	delete(e.attributes, "datacontenttype")
-	e.msgID = e.Source + "/" + e.ID // the name of a repeat is in the event itself
+	e.msgID = e.dedupID() // the name of a repeat is in the event itself
 	return e
 }
 
