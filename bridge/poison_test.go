@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,13 +96,17 @@ func (r *rig) counted(reason string) (n int) {
 
 func TestAnOutageOfTheWholeSinkGivesNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		down := func(*event.Event) bool { return true }
-		r := newRig(t, func(_ context.Context, e *event.Event, done func(error)) {
-			if down(e) {
+		var down, passes atomic.Bool // the sink; and the one that is suspect
+		down.Store(true)
+		r := newRig(t, func(ctx context.Context, e *event.Event, done func(error)) {
+			switch {
+			case down.Load():
 				done(errAgain)
-				return
+			case passes.Load():
+				done(nil)
+			default:
+				failBad(ctx, e, done)
 			}
-			done(nil)
 		}, poison(2, time.Minute))
 		f, _ := r.feed()
 		for _, name := range []string{"a", "b", "bad"} {
@@ -110,12 +115,13 @@ func TestAnOutageOfTheWholeSinkGivesNothingUp(t *testing.T) {
 		time.Sleep(10 * time.Hour)
 		synctest.Wait()
 		// One of them is suspect for half a minute, when the next outage begins.
-		down = func(e *event.Event) bool { return e.Key.Name == "bad" }
+		down.Store(false)
 		r.pass(f, 30, time.Second)
-		down = func(*event.Event) bool { return true }
+		down.Store(true)
 		time.Sleep(10 * time.Hour)
 		synctest.Wait()
-		down = func(*event.Event) bool { return false }
+		down.Store(false)
+		passes.Store(true)
 		r.drain()
 		if n := len(r.letters()); n != 0 || r.sum("kbridge_published_total") != 33 {
 			t.Errorf("%d dead letters, %d published", n, r.sum("kbridge_published_total"))
@@ -156,9 +162,9 @@ func TestWithoutAttemptsNothingIsGivenUp(t *testing.T) {
 // An object that changes all the time would else fill the window.
 func TestWhatWaitedBehindAnEventThatIsGivenUpFailsOnceMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		down := false
+		var down atomic.Bool
 		r := newRig(t, func(ctx context.Context, e *event.Event, done func(error)) {
-			if down {
+			if down.Load() {
 				done(errAgain)
 				return
 			}
@@ -171,13 +177,13 @@ func TestWhatWaitedBehindAnEventThatIsGivenUpFailsOnceMore(t *testing.T) {
 		for len(r.letters()) == 0 {
 			r.pass(f, 1, time.Second)
 		}
-		down = true
+		down.Store(true)
 		time.Sleep(10 * time.Hour)
 		synctest.Wait()
 		if n := len(r.letters()); n > 2 { // the last one that passed may count for the second
 			t.Fatalf("in an outage of the whole sink %d are given up", n)
 		}
-		down = false
+		down.Store(false)
 		r.pass(f, 100, time.Second) // one at most with each that passes
 		if n := len(r.letters()); n != 50 {
 			t.Fatalf("%d of 50 are given up", n)
@@ -228,7 +234,9 @@ func TestASnapshotWhoseFirstMarkerIsADeadLetterHasNoLastOne(t *testing.T) {
 					t.Errorf("%d are counted", r.counted(name))
 				}
 				// The next snapshot is one of its own.
+				d.mu.Lock()
 				d.refuse = nil
+				d.mu.Unlock()
 				if err := w.feed.ports[0].walk(t.Context(), "T", w); err != nil {
 					t.Fatal(err)
 				}
