@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -239,16 +240,16 @@ func TestAStopEndsInTimeWhenTheStateCanNotBeStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := make(chan struct{})
 		defer close(released)
-		hangs := false
+		var hangs atomic.Bool
 		store := &fakeStore{commit: func() {
-			if hangs {
+			if hangs.Load() {
 				<-released
 			}
 		}}
 		closed := false
 		o := outside{live: &fakeSink{publish: acknowledge, close: func() { closed = true }}, other: &fakeSink{publish: acknowledge}, store: store}
 		got := runAndStop(t, o, func(put func(string)) {
-			hangs = true
+			hangs.Store(true)
 			put("last")
 			synctest.Wait()
 		}, nil)
