@@ -100,6 +100,8 @@ type process struct {
 	configuration string
 	dir           string
 	wrap          []string // a command that runs kbridge, or nothing
+	flags         []string // more flags of kbridge run
+	env           []string // more of the environment
 	address       string
 	logs          *syncBuffer
 }
@@ -134,7 +136,9 @@ func (p *process) again() {
 		p.t.Fatal(err)
 	}
 	args := append(slices.Clone(p.wrap), kbridgeBinary(p.t), "run", "--config", file, "--kubeconfig", p.kubeconfig, "--data-dir", p.dir)
+	args = append(args, p.flags...)
 	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stderr, cmd.Stdout = p.logs, p.logs
 	var err error
 	if p.child, err = child.Start(cmd); err != nil {

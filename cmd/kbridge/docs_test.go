@@ -49,7 +49,7 @@ func TestTheMetricsInTheDocsAreThoseInTheCode(t *testing.T) {
 	if !slices.Equal(documented, implemented) {
 		t.Errorf("docs/METRICS.md and the code differ:\ndocs %q\ncode %q", documented, implemented)
 	}
-	for _, doc := range []string{"README.md", "docs/METRICS.md"} {
+	for _, doc := range []string{"README.md", "docs/METRICS.md", "docs/SECURITY.md"} {
 		for _, name := range matches(read(t, doc), `(kbridge_[a-z_]+)`) {
 			if !slices.Contains(implemented, name) {
 				t.Errorf("%s names %s, which is no metric", doc, name)
@@ -66,7 +66,7 @@ func TestTheCommandsAndFlagsInTheDocsExist(t *testing.T) {
 		commands[c.Name()] = true
 		c.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true })
 	}
-	for _, doc := range []string{"README.md", "docs/CONFIG.md", "docs/DESIGN.md", "docs/EVENTS.md", "docs/METRICS.md", "examples/quickstart.yaml", "examples/nats.yaml"} {
+	for _, doc := range []string{"README.md", "docs/CONFIG.md", "docs/DESIGN.md", "docs/EVENTS.md", "docs/METRICS.md", "docs/SECURITY.md", "examples/quickstart.yaml", "examples/nats.yaml"} {
 		text := read(t, doc)
 		for _, name := range matches(text, `(?:^|[\s'"`+"`"+`(\[])--([a-z][a-z-]+)`) {
 			if !flags[name] && !slices.Contains([]string{"from-literal", "field-selector"}, name) { // kubectl's
@@ -81,7 +81,7 @@ func TestTheCommandsAndFlagsInTheDocsExist(t *testing.T) {
 	}
 }
 
-func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
+func TestTheTestsThatTheDocsNameExist(t *testing.T) {
 	var source bytes.Buffer
 	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
@@ -94,14 +94,14 @@ func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guarantees := read(t, "docs/GUARANTEES.md")
-	named := matches(guarantees, "`((?:Test|Fuzz)[A-Za-z0-9]+)`")
-	for _, name := range named {
-		if !strings.Contains(source.String(), "func "+name+"(") {
-			t.Errorf("docs/GUARANTEES.md names %s, which is no test", name)
+	for _, doc := range []string{"docs/GUARANTEES.md", "docs/SECURITY.md"} {
+		for _, name := range matches(read(t, doc), "`((?:Test|Fuzz)[A-Za-z0-9]+)`") {
+			if !strings.Contains(source.String(), "func "+name+"(") {
+				t.Errorf("%s names %s, which is no test", doc, name)
+			}
 		}
 	}
-	for _, promise := range regexp.MustCompile(`(?m)^## \d`).Split(guarantees, -1)[1:] {
+	for _, promise := range regexp.MustCompile(`(?m)^## \d`).Split(read(t, "docs/GUARANTEES.md"), -1)[1:] {
 		if len(matches(promise, "`((?:Test|Fuzz)[A-Za-z0-9]+)`")) == 0 {
 			title, _, _ := strings.Cut(promise, "\n")
 			t.Errorf("the promise %q names no test", title)

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/klog/v2"
 
 	"github.com/kbridge-io/kbridge/bridge"
 	"github.com/kbridge-io/kbridge/config"
@@ -37,7 +36,7 @@ type runOptions struct {
 	dataDirGiven bool
 	grace        time.Duration
 	logFormat    string
-	logLevel     slog.Level
+	logLevel     logLevel
 }
 
 // The embedded server's limits, in bytes: its stream forgets the oldest events
@@ -62,7 +61,7 @@ nats-server with JetStream on 127.0.0.1 and publishes there; 'kbridge tail'
 shows the events.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := newLogger(stderr, o.logFormat, o.logLevel)
+			log, err := newLogger(stderr, o.logFormat, o.logLevel.Level)
 			if err != nil {
 				return usageError{err}
 			}
@@ -85,25 +84,8 @@ shows the events.`,
 	cmd.Flags().StringVar(&o.dataDir, "data-dir", defaultDataDir(), "where the embedded server and the dead letters are kept, unless there is state: then it is beside that")
 	cmd.Flags().DurationVar(&o.grace, "grace-period", 25*time.Second, "how long a stop may take: what was read is published before it ends, or stored where there is state")
 	cmd.Flags().StringVar(&o.logFormat, "log-format", "text", "text or json")
-	cmd.Flags().TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	cmd.Flags().Var(&o.logLevel, "log-level", "debug, info, warn or error")
 	return cmd
-}
-
-// newLogger makes the process's logger, and klog's.
-func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, error) {
-	options := &slog.HandlerOptions{Level: level}
-	var handler slog.Handler
-	switch format {
-	case "text":
-		handler = slog.NewTextHandler(w, options)
-	case "json":
-		handler = slog.NewJSONHandler(w, options)
-	default:
-		return nil, fmt.Errorf("--log-format %q: expected text or json", format)
-	}
-	log := slog.New(handler)
-	klog.SetSlogLogger(log.With("from", "client-go"))
-	return log, nil
 }
 
 // run is the daemon: it builds the parts, runs them until ctx ends or one of them

@@ -141,7 +141,7 @@ func TestCommandLinesThatAreWrongExitWithTwo(t *testing.T) {
 		{"run", "--config", writeConfig(t, "resources: [{resource: pods}]"), "--log-format", "xml"},
 		{"run", "--config", writeConfig(t, "resources: [{resource: pods}]"), "--grace-period", "-1s"},
 		{"run", "--config", writeConfig(t, "resources: [{resource: pods}]"), "--grace-period", "2562047h"},
-		{"run", "--log-level", "loud"}, {"nope"},
+		{"run", "--log-level", "loud"}, {"run", "--log-level", "debug-4"}, {"run", "--log-level", "-8"}, {"nope"},
 	} {
 		var out, log bytes.Buffer
 		if code := execute(t.Context(), args, &out, &log); code != exitUsage {
