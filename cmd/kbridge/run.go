@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -58,7 +57,7 @@ func runCommand(stdout, stderr io.Writer) *cobra.Command {
 
 With no sink in the configuration, or with --embedded, kbridge starts a
 nats-server with JetStream on 127.0.0.1 and publishes there; 'kbridge tail'
-shows the events.`,
+shows the events. It lets in who may read the nkey in DATA-DIR/embedded.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := newLogger(stderr, o.logFormat, o.logLevel.Level)
@@ -106,7 +105,7 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	}
 	entries := cfg.Sinks
 	if o.embedded || len(entries) == 0 {
-		broker, err := embedded.Start(embedded.Options{Dir: filepath.Join(o.dataDir, "embedded"), MaxBytes: embeddedStore, Log: log})
+		broker, err := embedded.Start(embedded.Options{Dir: embeddedDir(o.dataDir), MaxBytes: embeddedStore, Log: log})
 		if err != nil {
 			return err
 		}
@@ -114,7 +113,7 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 			err = errors.Join(err, await("the embedded server", time.Now().Add(closeWithin), stopping(broker.Stop)))
 		}()
 		log.Info("embedded nats-server started", "url", broker.URL(), "dir", o.dataDir)
-		entries = []config.Sink{embeddedConfig(broker.URL(), embeddedStream)}
+		entries = []config.Sink{embeddedConfig(broker.URL(), o.dataDir, embeddedStream)}
 	}
 
 	reg := prometheus.NewRegistry()

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -171,11 +170,11 @@ func (o *tailOptions) reading(now time.Time) (tail.Options, error) {
 
 // embedded is where the embedded server of the data directory listens now.
 func (o *tailOptions) embedded() (config.NATS, error) {
-	url, err := embedded.Address(filepath.Join(o.dataDir, "embedded"))
+	url, err := embedded.Address(embeddedDir(o.dataDir))
 	if err != nil {
 		return config.NATS{}, fmt.Errorf("no kbridge runs with --embedded here: %s has no address of one; start it with the same --data-dir, or give --config for its sink or its state", o.dataDir)
 	}
-	return *embeddedConfig(url, embeddedStream).NATS, nil
+	return *embeddedConfig(url, o.dataDir, embeddedStream).NATS, nil
 }
 
 // embeddedServerName is what the embedded server calls itself. An address may be left

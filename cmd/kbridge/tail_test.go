@@ -22,18 +22,18 @@ import (
 // to each sink, or to the embedded sink if none is given.
 func published(t *testing.T, dataDir string, sinks ...config.Sink) (url string) {
 	t.Helper()
-	broker, err := embedded.Start(embedded.Options{Dir: filepath.Join(dataDir, "embedded")})
+	broker, err := embedded.Start(embedded.Options{Dir: embeddedDir(dataDir)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(broker.Stop)
 	if len(sinks) == 0 {
-		sinks = []config.Sink{embeddedConfig(broker.URL(), 1<<20)}
+		sinks = []config.Sink{embeddedConfig(broker.URL(), dataDir, 1<<20)}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for _, cfg := range sinks {
-		cfg.NATS.URLs = []string{broker.URL()}
+		cfg.NATS.URLs, cfg.NATS.NKey = []string{broker.URL()}, embedded.KeyFile(embeddedDir(dataDir))
 		sink, err := openSink(ctx, cfg, io.Discard, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +128,7 @@ func TestTailReadsTheSinkOfTheConfiguration(t *testing.T) {
 	write := func(names ...string) string {
 		text := "resources: [{resource: configmaps}]\nsinks:\n"
 		for _, name := range names {
-			text += fmt.Sprintf("  - name: %s\n    nats: {urls: ['%s'], stream: {name: %s, subjects: [%s.>]}, subject: '%s.{name}'}\n", name, url, strings.ToUpper(name), name, name)
+			text += fmt.Sprintf("  - name: %s\n    nats: {urls: ['%s'], nkey: '%s', stream: {name: %s, subjects: [%s.>]}, subject: '%s.{name}'}\n", name, url, embedded.KeyFile(embeddedDir(dir)), strings.ToUpper(name), name, name)
 		}
 		file := filepath.Join(t.TempDir(), "kbridge.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer"
+	"github.com/kbridge-io/kbridge/internal/embedded"
 	"github.com/kbridge-io/kbridge/internal/spill"
 	"github.com/kbridge-io/kbridge/sinks"
 	"github.com/kbridge-io/kbridge/sinks/kafka"
@@ -217,10 +218,13 @@ func defaultDataDir() string {
 	return "kbridge-data"
 }
 
+// embeddedDir is where the in-process server keeps its files.
+func embeddedDir(dataDir string) string { return filepath.Join(dataDir, "embedded") }
+
 // embeddedConfig is the sink that goes to the in-process server.
-func embeddedConfig(url string, maxBytes int64) config.Sink {
+func embeddedConfig(url, dataDir string, maxBytes int64) config.Sink {
 	n := config.DefaultNATS()
-	n.URLs = []string{url}
+	n.URLs, n.NKey = []string{url}, embedded.KeyFile(embeddedDir(dataDir))
 	n.Stream.MaxBytes = config.Size(maxBytes)
 	s := config.DefaultSink()
 	s.Name, s.NATS = embeddedSink, &n

@@ -2,8 +2,9 @@
 // configured: on the loopback address only, its store bounded and on disk, every
 // message synced before it is acknowledged.
 //
-// Who may log in to the machine may read it: it asks for no password. What is put
-// into it, and under which stream, is the sink's.
+// It lets in who can read the key in its directory, and nobody else: any process of the
+// machine, or of the pod, can reach the address. What is put into it, and under which
+// stream, is the sink's.
 package embedded
 
 import (
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kbridge-io/kbridge/internal/owned"
 )
 
 const (
@@ -26,6 +29,9 @@ const (
 	// maxPayload takes what the API server takes: an object may be larger than
 	// NATS's usual 1 MB.
 	maxPayload = 8 << 20
+	// maxConnections are more than the sink and those who read need, and fewer than
+	// file descriptors.
+	maxConnections = 256
 	// startTimeout covers the recovery of a large store.
 	startTimeout = time.Minute
 
@@ -38,7 +44,7 @@ var ErrInUse = errors.New("directory is in use by another kbridge")
 
 // Options are the settings of a server.
 type Options struct {
-	Dir      string // for the store, the lock and the address; made if absent
+	Dir      string // for the store, the lock, the key and the address; made if absent
 	Port     int    // 0: 4222 if it is free, else one that is
 	MaxBytes int64  // of the store; 0: 2 GiB
 	Log      *slog.Logger
@@ -68,23 +74,28 @@ func Start(o Options) (_ *Server, err error) {
 			s.Stop()
 		}
 	}()
+	key, err := ensureKey(KeyFile(o.Dir))
+	if err != nil {
+		return nil, fmt.Errorf("start embedded NATS server: %w", err)
+	}
 	if o.Port != 0 {
-		err = s.run(o, o.Port)
-	} else if err = s.run(o, defaultPort); err != nil {
-		err = s.run(o, server.RANDOM_PORT)
+		err = s.run(o, o.Port, key)
+	} else if err = s.run(o, defaultPort, key); err != nil {
+		err = s.run(o, server.RANDOM_PORT, key)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start embedded NATS server: %w", err)
 	}
 	s.url = s.srv.ClientURL()
-	if err := writeAddress(filepath.Join(o.Dir, addressFile), s.url); err != nil {
+	if err := owned.Replace(filepath.Join(o.Dir, addressFile), []byte(s.url)); err != nil {
 		return nil, fmt.Errorf("start embedded NATS server: %w", err)
 	}
 	return s, nil
 }
 
-// run starts the server on one port, or returns what it says against it.
-func (s *Server) run(o Options, port int) error {
+// run starts the server on one port for whoever has the key, or returns what it says
+// against it.
+func (s *Server) run(o Options, port int, key string) error {
 	maxBytes := o.MaxBytes
 	if maxBytes == 0 {
 		maxBytes = defaultMaxBytes
@@ -95,7 +106,8 @@ func (s *Server) run(o Options, port int) error {
 		NoSigs: true, DisableJetStreamBanner: true,
 		JetStream: true, StoreDir: o.Dir, SyncAlways: true,
 		JetStreamMaxStore: maxBytes, JetStreamMaxMemory: 64 << 20,
-		MaxPayload: maxPayload,
+		MaxPayload: maxPayload, MaxConn: maxConnections,
+		Nkeys: []*server.NkeyUser{{Nkey: key}},
 	})
 	if err != nil {
 		return err
@@ -136,17 +148,9 @@ func (s *Server) Stop() {
 
 // Address returns the URL of the server that runs in the directory.
 func Address(dir string) (string, error) {
-	data, err := os.ReadFile(filepath.Join(dir, addressFile))
+	data, err := owned.ReadFile(filepath.Join(dir, addressFile))
 	if err != nil {
 		return "", fmt.Errorf("find embedded NATS server: %w", err)
 	}
 	return string(data), nil
-}
-
-// writeAddress replaces the file at once, so that no reader sees half of it.
-func writeAddress(path, url string) error {
-	if err := os.WriteFile(path+".new", []byte(url), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 	"go.uber.org/goleak"
 
 	"github.com/kbridge-io/kbridge/internal/embedded"
@@ -30,9 +31,13 @@ func start(t *testing.T, o embedded.Options) *embedded.Server {
 	return s
 }
 
-func connect(t *testing.T, s *embedded.Server) jetstream.JetStream {
+func connect(t *testing.T, s *embedded.Server, dir string) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(s.URL())
+	login, err := nats.NkeyOptionFromSeed(embedded.KeyFile(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(s.URL(), login)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +52,7 @@ func connect(t *testing.T, s *embedded.Server) jetstream.JetStream {
 func TestWhatIsStoredIsThereAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, embedded.Options{Dir: dir})
-	js := connect(t, s)
+	js := connect(t, s, dir)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +62,7 @@ func TestWhatIsStoredIsThereAfterARestart(t *testing.T) {
 	s.Stop()
 
 	s = start(t, embedded.Options{Dir: dir})
-	stream, err := connect(t, s).Stream(t.Context(), "S")
+	stream, err := connect(t, s, dir).Stream(t.Context(), "S")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +122,8 @@ func TestAPortThatWasAskedForAndIsTakenIsAnError(t *testing.T) {
 }
 
 func TestTheStoreIsBounded(t *testing.T) {
-	js := connect(t, start(t, embedded.Options{Dir: t.TempDir(), MaxBytes: 1 << 20}))
+	dir := t.TempDir()
+	js := connect(t, start(t, embedded.Options{Dir: dir, MaxBytes: 1 << 20}), dir)
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, MaxBytes: 2 << 20})
 	if err == nil {
 		t.Error("a stream larger than the store was created")
@@ -126,10 +132,86 @@ func TestTheStoreIsBounded(t *testing.T) {
 
 func TestTheServerLogsNothingWhenAllIsWell(t *testing.T) {
 	var log bytes.Buffer
-	s := start(t, embedded.Options{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})
-	connect(t, s)
+	dir := t.TempDir()
+	s := start(t, embedded.Options{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	connect(t, s, dir)
 	s.Stop()
 	if log.Len() > 0 {
 		t.Errorf("it logged:\n%s", log.String())
+	}
+}
+
+func TestWhoHasNotTheKeyCanNeitherReadNorWrite(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, embedded.Options{Dir: dir})
+	other, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := other.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, login := range map[string][]nats.Option{
+		"without a login":  nil,
+		"with a token":     {nats.Token("guess")},
+		"with a user":      {nats.UserInfo("kbridge", "")},
+		"with another key": {nats.Nkey(public, other.Sign)},
+	} {
+		if nc, err := nats.Connect(s.URL(), login...); !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("%s: %v", what, err)
+			if err == nil {
+				nc.Close()
+			}
+		}
+	}
+	connect(t, s, dir)
+}
+
+func TestTheKeyStaysUntilSomebodyElseMayKnowIt(t *testing.T) {
+	dir := t.TempDir()
+	file := embedded.KeyFile(dir)
+	seed := func() string {
+		t.Helper()
+		s := start(t, embedded.Options{Dir: dir})
+		connect(t, s, dir)
+		s.Stop()
+		info, err := os.Lstat(file)
+		if err != nil || info.Mode() != 0o600 {
+			t.Errorf("the key's file is %v, %v", info.Mode(), err)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	first := seed()
+	if seed() != first {
+		t.Error("a start makes another key where there is a good one")
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte(first), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, spoil := range map[string]func() error{
+		"others may read it":    func() error { return os.Chmod(file, 0o644) },
+		"others may write it":   func() error { return os.Chmod(file, 0o620) },
+		"it is cut":             func() error { return os.Truncate(file, 20) },
+		"it is empty":           func() error { return os.Truncate(file, 0) },
+		"it is no key":          func() error { return os.WriteFile(file, bytes.Repeat([]byte("A"), 58), 0o600) },
+		"it is a symbolic link": func() error { return errors.Join(os.Remove(file), os.Symlink(other, file)) },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if again := seed(); again == first {
+			t.Errorf("%s, and it stays", what)
+		} else {
+			first = again
+		}
+		if err := os.WriteFile(other, []byte(first), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -53,7 +53,7 @@ func (b *broker) start() {
 func (b *broker) config() (config.NATS, error) {
 	cfg := config.DefaultNATS()
 	url, err := embedded.Address(b.dir)
-	cfg.URLs = []string{url}
+	cfg.URLs, cfg.NKey = []string{url}, embedded.KeyFile(b.dir)
 	return cfg, err
 }
 
@@ -87,7 +87,11 @@ func (b *broker) publish(format event.Format, deltas ...*event.Delta) {
 // stream opens the stream for what happens to it beside kbridge.
 func (b *broker) stream(use func(context.Context, jetstream.JetStream) error) {
 	b.t.Helper()
-	nc, err := client.Connect(b.server.URL())
+	login, err := client.NkeyOptionFromSeed(embedded.KeyFile(b.dir))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	nc, err := client.Connect(b.server.URL(), login)
 	if err != nil {
 		b.t.Fatal(err)
 	}

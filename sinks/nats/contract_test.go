@@ -52,9 +52,9 @@ func openLogged(t *testing.T, c config.NATS, h slog.Handler) *nats.Sink {
 }
 
 // messages reads a stream back.
-func messages(t *testing.T, url, stream string) []*jetstream.RawStreamMsg {
+func messages(t *testing.T, url, stream string, login ...client.Option) []*jetstream.RawStreamMsg {
 	t.Helper()
-	nc, err := client.Connect(url)
+	nc, err := client.Connect(url, login...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,9 +91,9 @@ func messages(t *testing.T, url, stream string) []*jetstream.RawStreamMsg {
 	return all
 }
 
-func makeStream(t testing.TB, url string, c jetstream.StreamConfig) {
+func makeStream(t testing.TB, url string, c jetstream.StreamConfig, login ...client.Option) {
 	t.Helper()
-	nc, err := client.Connect(url)
+	nc, err := client.Connect(url, login...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,10 +107,10 @@ func makeStream(t testing.TB, url string, c jetstream.StreamConfig) {
 	}
 }
 
-func values(t *testing.T, url string) [][]byte {
+func values(t *testing.T, url string, login ...client.Option) [][]byte {
 	t.Helper()
 	var all [][]byte
-	for _, m := range messages(t, url, "KBRIDGE") {
+	for _, m := range messages(t, url, "KBRIDGE", login...) {
 		all = append(all, m.Data)
 	}
 	return all
@@ -135,16 +135,25 @@ func TestContractWithAServerProcess(t *testing.T) {
 
 func TestContractWithTheEmbeddedServer(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Harness {
-		srv, err := embedded.Start(embedded.Options{Dir: t.TempDir()})
+		dir := t.TempDir()
+		srv, err := embedded.Start(embedded.Options{Dir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(srv.Stop)
+		login, err := client.NkeyOptionFromSeed(embedded.KeyFile(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
 		// The server leaks what it makes for a stream while it is stopped.
-		makeStream(t, srv.URL(), jetstream.StreamConfig{Name: "KBRIDGE", Subjects: []string{"k8s.>"}})
+		makeStream(t, srv.URL(), jetstream.StreamConfig{Name: "KBRIDGE", Subjects: []string{"k8s.>"}}, login)
 		return sinktest.Harness{
-			Open:     func() sinks.Sink { return open(t, settings(srv.URL())) },
-			Stored:   func() [][]byte { return values(t, srv.URL()) },
+			Open: func() sinks.Sink {
+				c := settings(srv.URL())
+				c.NKey = embedded.KeyFile(dir)
+				return open(t, c)
+			},
+			Stored:   func() [][]byte { return values(t, srv.URL(), login) },
 			TooLarge: 9 << 20, Deduplicates: true,
 		}
 	})

@@ -119,12 +119,17 @@ func (r *received) check(s step, dedup string) error {
 
 // stored reads all of the stream, from the store that kbridge has left.
 func (d *demo) stored(ctx context.Context) ([]jetstream.Msg, error) {
-	server, err := embedded.Start(embedded.Options{Dir: filepath.Join(d.data(), "embedded")})
+	dir := filepath.Join(d.data(), "embedded")
+	server, err := embedded.Start(embedded.Options{Dir: dir})
 	if err != nil {
 		return nil, err
 	}
 	defer server.Stop()
-	nc, err := nats.Connect(server.URL())
+	login, err := nats.NkeyOptionFromSeed(embedded.KeyFile(dir))
+	if err != nil {
+		return nil, fmt.Errorf("read the stream: %w", err)
+	}
+	nc, err := nats.Connect(server.URL(), login)
 	if err != nil {
 		return nil, fmt.Errorf("read the stream: %w", err)
 	}

@@ -1,0 +1,84 @@
+// Package owned opens the files that kbridge writes. Whoever else may write to their
+// folder must not make kbridge write, or read back, another file: none is opened through
+// a symbolic link, and what is new is made where nothing was.
+//
+// Files that kbridge only reads are not its business: Kubernetes mounts Secrets and
+// ConfigMaps as symbolic links.
+package owned
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// OpenFile is os.OpenFile for a regular file that is not reached through a symbolic link.
+func OpenFile(path string, flag int, mode fs.FileMode) (*os.File, error) {
+	// A pipe would be waited for.
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, irregular(path, info)
+	}
+	f, err := os.OpenFile(path, flag|noFollow, mode)
+	if err != nil {
+		if info, e := os.Lstat(path); e == nil && !info.Mode().IsRegular() {
+			err = irregular(path, info)
+		}
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = irregular(path, info)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func irregular(path string, info fs.FileInfo) error {
+	what := "it is no regular file"
+	if info.Mode()&fs.ModeSymlink != 0 {
+		what = "it is a symbolic link, and kbridge writes through none"
+	}
+	return fmt.Errorf("open %s: %s", path, what)
+}
+
+// Private fails where somebody else may read or write the file.
+func Private(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && (others(info) || runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0) {
+		err = fmt.Errorf("%s (%v) is not ours alone", f.Name(), info.Mode())
+	}
+	return err
+}
+
+// ReadFile is os.ReadFile for a file of OpenFile's.
+func ReadFile(path string) ([]byte, error) {
+	f, err := OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// Replace puts a file of its own in the place of whatever has the name, at once, so that
+// no reader sees half of it. Nobody else may read it.
+func Replace(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-") // O_EXCL, 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if _, err := f.Write(data); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
