@@ -41,6 +41,8 @@ type Kubernetes struct {
 	QPS float64 `yaml:"qps"`
 	// Requests that the client may make at once.
 	Burst int `yaml:"burst"`
+	// How large an object may be, `1MiB` to `16MiB`. A list or a watch that has a larger one fails, and is begun anew.
+	MaxObject Size `yaml:"maxObject"`
 }
 
 // Resource selects the objects of one resource and says what is sent of them.
@@ -432,7 +434,7 @@ func (Mechanism) values() []string {
 type defaulter interface{ setDefaults() }
 
 func (c *Config) setDefaults() {
-	c.Kubernetes = Kubernetes{QPS: 100, Burst: 200}
+	c.Kubernetes = Kubernetes{QPS: 100, Burst: 200, MaxObject: 16 << 20}
 	c.Server = Server{Address: ":8080"}
 }
 

@@ -26,7 +26,7 @@ func TestAFileThatSetsNothingButAResourceGetsEveryDefault(t *testing.T) {
 	t.Parallel()
 	got := mustParse(t, "resources: [{resource: pods}]\nsinks: [{name: live, nats: {urls: ['nats://n:4222']}}, {name: out, stdout: {}}]")
 	want := &Config{
-		Kubernetes: Kubernetes{QPS: 100, Burst: 200},
+		Kubernetes: Kubernetes{QPS: 100, Burst: 200, MaxObject: 16 << 20},
 		Resources: []Resource{{
 			Resource: "pods", Types: []EventType{"added", "updated", "deleted", "synced"},
 			OnStart: "resume", DropDefaults: true, Secrets: "redact", Data: "object",
@@ -61,7 +61,7 @@ func TestEveryKeyReachesItsField(t *testing.T) {
 	t.Parallel()
 	got := mustParse(t, `
 cluster: prod-eu
-kubernetes: {qps: 2.5, burst: 7}
+kubernetes: {qps: 2.5, burst: 7, maxObject: 2MiB}
 resources:
   - group: apps
     version: v1
@@ -112,7 +112,7 @@ server: {address: ''}
 	pods.Resource, pods.Group, pods.ExcludeNamespaces = "pods", "core", []string{"kube-system"}
 	want := &Config{
 		Cluster:    "prod-eu",
-		Kubernetes: Kubernetes{QPS: 2.5, Burst: 7},
+		Kubernetes: Kubernetes{QPS: 2.5, Burst: 7, MaxObject: 2 << 20},
 		Resources: []Resource{{
 			Group: "apps", Version: "v1", Resource: "deployments", Namespaces: []string{"shop", "billing"},
 			LabelSelector: "app=checkout", FieldSelector: "metadata.name!=x", Types: []EventType{Deleted, Added},

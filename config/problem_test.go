@@ -127,6 +127,8 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"requests of no float32":  {pods + "kubernetes: {qps: 1e-50}\n", []Problem{{"kubernetes.qps", 2, "1e-50", "a number from 0.001 to 1000000"}}},
 		"requests without end":    {pods + "kubernetes: {qps: 1e+39}\n", []Problem{{"kubernetes.qps", 2, "1e+39", "a number from 0.001 to 1000000"}}},
 		"negative requests":       {pods + "kubernetes:\n  qps: -1\n  burst: -2\n", []Problem{{"kubernetes.qps", 3, "-1", "a number from 0.001 to 1000000"}, {"kubernetes.burst", 4, "-2", "at least 1"}}},
+		"objects too small":       {pods + "kubernetes: {maxObject: 16}\n", []Problem{{"kubernetes.maxObject", 2, "16", "1MiB to 16MiB"}}},
+		"objects too large":       {pods + "kubernetes: {maxObject: 17MiB}\n", []Problem{{"kubernetes.maxObject", 2, "17MiB", "1MiB to 16MiB"}}},
 		"address without a port":  {pods + "server: {address: localhost}\n", []Problem{{"server.address", 2, `"localhost"`, anAddress}}},
 		"address off":             {pods + "server: {address: off}\n", []Problem{{"server.address", 2, `"off"`, anAddress}}},
 		"address with a bad port": {pods + "server: {address: ':99999'}\n", []Problem{{"server.address", 2, `":99999"`, anAddress}}},

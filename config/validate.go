@@ -34,6 +34,9 @@ func (c *Config) validate(src *source) {
 		v.bad("kubernetes.qps", strconv.FormatFloat(q, 'g', -1, 64), "a number from 0.001 to 1000000")
 	}
 	v.atLeast("kubernetes.burst", c.Kubernetes.Burst, 1)
+	if m := c.Kubernetes.MaxObject; m < minObject || m > maxObject {
+		v.bad("kubernetes.maxObject", m.String(), fmt.Sprintf("%s to %s", Size(minObject), Size(maxObject)))
+	}
 	if len(c.Resources) == 0 {
 		v.bad("resources", "none", "at least one")
 	}
@@ -62,6 +65,13 @@ var clusterName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 const (
 	minQPS = 0.001
 	maxQPS = 1_000_000
+)
+
+// An object that etcd takes has 1.5 MiB at most, unless it is told otherwise; client-go
+// takes no larger frame of a watch.
+const (
+	minObject = 1 << 20
+	maxObject = 16 << 20
 )
 
 // minResync keeps one snapshot of a large resource from running into the next.

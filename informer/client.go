@@ -17,6 +17,10 @@ import (
 // Client is the connection to one API server, shared by all informers: one HTTP
 // transport, one rate limit.
 type Client struct {
+	// MaxObject is how many bytes of an object are taken, also of one in a list or in a
+	// watch. Set it before the client is used.
+	MaxObject int
+
 	config    *rest.Config
 	http      *http.Client
 	discovery *discovery.DiscoveryClient
@@ -88,6 +92,7 @@ func NewClient(base *rest.Config, qps float32, burst int) (*Client, error) {
 	config := rest.CopyConfig(base)
 	config.Timeout = 0               // it would end every watch
 	config.DisableCompression = true // or WatchList streams are gzipped for life
+	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return boundErrors{inner} })
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(qps, burst)
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -97,7 +102,7 @@ func NewClient(base *rest.Config, qps float32, burst int) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the discovery client: %w", err)
 	}
-	return &Client{config: config, http: httpClient, discovery: discoveryClient, verifying: make(chan struct{}, 1)}, nil
+	return &Client{MaxObject: DefaultMaxObject, config: config, http: httpClient, discovery: discoveryClient, verifying: make(chan struct{}, 1)}, nil
 }
 
 // Host is the API server's address, for messages.
@@ -128,7 +133,7 @@ func (c *Client) restClient(gv schema.GroupVersion, codec runtime.NegotiatedSeri
 // for as long as it lives.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	namespaces := target{Version: "v1", Resource: "namespaces", Kind: "Namespace"}
-	codec, err := newCodec(namespaces, nil, &packer{}, nil, observer{})
+	codec, err := newCodec(namespaces, nil, &packer{}, c.MaxObject, nil, observer{})
 	if err != nil {
 		return "", err
 	}

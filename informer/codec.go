@@ -23,6 +23,7 @@ type codec struct {
 	target   target
 	rules    *scan.Rules
 	packer   *packer
+	max      int         // bytes of an object, or of a frame
 	aside    *spill.File // where bodies go that are not handed over at once; nil: to the heap
 	observer observer
 	handover handover
@@ -32,19 +33,20 @@ type codec struct {
 type observer struct {
 	status     func(*metav1.Status) // an error that the server sent, in a body or in a stream
 	unreadable func(error)          // a document that could not be decoded
+	tooLarge   func()               // one that could not because of its size
 	// initial says that the initial events of a watch list are coming, which client-go
 	// gathers. The codec ends it. Nil: all are.
 	initial *atomic.Bool
 }
 
-func newCodec(t target, rules *scan.Rules, p *packer, aside *spill.File, o observer) (runtime.NegotiatedSerializer, error) {
+func newCodec(t target, rules *scan.Rules, p *packer, most int, aside *spill.File, o observer) (runtime.NegotiatedSerializer, error) {
 	if rules == nil {
 		var err error
 		if rules, err = scan.New(scan.Options{APIVersion: t.groupVersion().String(), Kind: t.Kind}); err != nil {
 			return nil, err
 		}
 	}
-	c := &codec{target: t, rules: rules, packer: p, aside: aside, observer: o}
+	c := &codec{target: t, rules: rules, packer: p, max: most, aside: aside, observer: o}
 	return runtime.NewSimpleNegotiatedSerializer(runtime.SerializerInfo{
 		MediaType:        runtime.ContentTypeJSON,
 		MediaTypeType:    "application",
@@ -54,7 +56,7 @@ func newCodec(t target, rules *scan.Rules, p *packer, aside *spill.File, o obser
 		StreamSerializer: &runtime.StreamSerializerInfo{
 			EncodesAsText: true,
 			Serializer:    frameSerializer{c},
-			Framer:        framer{},
+			Framer:        framer{max: most, failed: c.frameTooLarge},
 		},
 	}), nil
 }
@@ -109,6 +111,17 @@ func (c *codec) errorf(err error) error {
 	return err
 }
 
+func (c *codec) frameTooLarge(err *tooLargeError) error {
+	c.countLarge()
+	return c.errorf(err)
+}
+
+func (c *codec) countLarge() {
+	if c.observer.tooLarge != nil {
+		c.observer.tooLarge()
+	}
+}
+
 // scanned are buffers for what the scan leaves of an object, until it is packed.
 var scanned = sync.Pool{New: func() any { return new([]byte) }}
 
@@ -116,6 +129,10 @@ var scanned = sync.Pool{New: func() any { return new([]byte) }}
 const maxScanned = 256 << 10
 
 func (c *codec) decodeObject(data []byte) (*object, error) {
+	if len(data) > c.max {
+		c.countLarge()
+		return nil, &tooLargeError{"an object", c.max}
+	}
 	buf := scanned.Get().(*[]byte)
 	defer putScanned(buf)
 	var meta scan.Meta

@@ -14,25 +14,35 @@ import (
 // framer cuts a watch stream into frames, one JSON document each. The API server
 // writes a document a line, without a line feed inside; where a server does not
 // (aggregated ones may), the document's end is found by its brackets.
-type framer struct{}
+type framer struct {
+	max    int                        // bytes of a frame
+	failed func(*tooLargeError) error // told of one that has more; what it returns ends the stream
+}
 
 var _ runtime.Framer = framer{}
 
-func (framer) NewFrameReader(r io.ReadCloser) io.ReadCloser { return &frameReader{source: r} }
+func (f framer) NewFrameReader(r io.ReadCloser) io.ReadCloser {
+	return &frameReader{framer: f, source: r}
+}
 
 func (framer) NewFrameWriter(io.Writer) io.Writer { panic("BUG: " + errReadOnly.Error()) }
 
 // readSize is how much is asked of the stream at once, in bytes.
 const readSize = 32 << 10
 
+// maxKept is the size of a buffer in bytes up to which it is kept for the next frames.
+const maxKept = 1 << 20
+
 // frameReader is read by one goroutine, client-go's stream decoder.
 type frameReader struct {
+	framer
 	source  io.ReadCloser
 	buf     []byte // what was read; buf[at:] has not been handed out
 	at      int
 	pending []byte // the rest of a frame that was longer than the caller's buffer
 	ends    scan.Framer
-	lines   bool // the stream has shown itself to be one document a line
+	lines   bool  // the stream has shown itself to be one document a line
+	err     error // of a frame that is too large, after which nothing is read
 }
 
 // Read hands out one frame, as client-go's stream decoder asks for it: a frame
@@ -57,6 +67,9 @@ func (r *frameReader) Close() error { return r.source.Close() }
 
 // next returns the next document, which stays valid until the next call.
 func (r *frameReader) next() ([]byte, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
 	for searched := 0; ; { // bytes of the frame known to hold no line feed
 		unread := r.buf[r.at:]
 		var end int
@@ -67,6 +80,11 @@ func (r *frameReader) next() ([]byte, error) {
 			}
 		} else {
 			end = r.ends.End(unread)
+		}
+		if end > r.max || end < 0 && len(unread) > r.max {
+			r.buf, r.at = nil, 0
+			r.err = r.failed(&tooLargeError{"a watch frame", r.max})
+			return nil, r.err
 		}
 		if end >= 0 {
 			r.at += end
@@ -92,8 +110,12 @@ func (r *frameReader) next() ([]byte, error) {
 
 // fill reads more behind what is there, making room for it.
 func (r *frameReader) fill() error {
-	if r.at > 0 {
-		r.buf = r.buf[:copy(r.buf, r.buf[r.at:])]
+	if rest := r.buf[r.at:]; cap(r.buf) > maxKept && len(rest) <= maxKept/2 {
+		// Large frames are few: what they took is not kept.
+		r.buf = append(make([]byte, 0, len(rest)+readSize), rest...)
+		r.at = 0
+	} else if r.at > 0 {
+		r.buf = r.buf[:copy(r.buf, rest)]
 		r.at = 0
 	}
 	r.buf = slices.Grow(r.buf, readSize)

@@ -36,7 +36,7 @@ func (c *chunks) Close() error { return nil }
 
 // readFrames reads all frames of a stream through a caller's buffer of a given size.
 func readFrames(r io.ReadCloser, buffer int) ([]string, error) {
-	reader := framer{}.NewFrameReader(r)
+	reader := framer{max: DefaultMaxObject}.NewFrameReader(r)
 	var frames []string
 	for {
 		var frame []byte
@@ -131,7 +131,7 @@ func decodeStream(tb testing.TB, stream []byte) (decode func() (*object, error))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	negotiated, err := newCodec(t, rules, &packer{}, nil, observer{initial: &atomic.Bool{}})
+	negotiated, err := newCodec(t, rules, &packer{}, DefaultMaxObject, nil, observer{initial: &atomic.Bool{}})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -247,14 +247,17 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		doubt: newDoubt(),
 	}
 	lw.reason.Store(listStart)
-	codec, err := newCodec(t, rules, &i.packer, i.opts.Aside, observer{status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial})
+	codec, err := newCodec(t, rules, &i.packer, i.opts.Client.MaxObject, i.opts.Aside, observer{
+		status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial,
+		tooLarge: i.opts.Metrics.tooLarge.WithLabelValues(i.Name()).Inc,
+	})
 	if err != nil {
 		return nil, err
 	}
 	if lw.client, err = i.opts.Client.restClient(t.groupVersion(), codec); err != nil {
 		return nil, err
 	}
-	plain, err := newCodec(t, nil, &packer{}, nil, observer{})
+	plain, err := newCodec(t, nil, &packer{}, i.opts.Client.MaxObject, nil, observer{})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ type Metrics struct {
 	bookmarks *prometheus.CounterVec
 	lists     *prometheus.CounterVec
 	errors    *prometheus.CounterVec
+	tooLarge  *prometheus.CounterVec
 	objects   *prometheus.GaugeVec
 	bytes     *prometheus.GaugeVec
 	synced    *prometheus.GaugeVec
@@ -36,6 +37,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		bookmarks:     counter("kbridge_bookmarks_total", "Bookmarks received.", "resource"),
 		lists:         counter("kbridge_lists_total", "Lists begun, by what made them necessary: start, expired (the watch's version was too old), behind (the server's version is older than ours), differs (a verification found other objects than ours), failed (the list before failed).", "resource", "reason"),
 		errors:        counter("kbridge_list_watch_errors_total", "Lists and watches that failed.", "resource"),
+		tooLarge:      counter("kbridge_too_large_total", "Objects in lists and frames of watches that were larger than kubernetes.maxObject.", "resource"),
 		objects:       gauge("kbridge_objects", "Objects in the index.", "resource"),
 		bytes:         gauge("kbridge_index_bytes", "Bytes of the objects in the index.", "resource"),
 		verifications: counter("kbridge_verifications_total", "Comparisons of the objects that are known with those of the server, by outcome: same, differ, failed.", "resource", "outcome"),

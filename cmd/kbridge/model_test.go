@@ -256,6 +256,7 @@ func (w *world) create() {
 
 	cfg := config.Default()
 	cfg.Cluster = "test"
+	cfg.Kubernetes.MaxObject = pick[config.Size](w.rng, config.Default().Kubernetes.MaxObject, 64<<10) // nothing that is put is larger
 	w.cfg = &cfg
 	for range 1 + w.rng.IntN(3) {
 		w.addSink()
@@ -385,6 +386,7 @@ func (w *world) start() {
 	if err != nil {
 		panic(err)
 	}
+	client.MaxObject = int(w.cfg.Kubernetes.MaxObject)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	cfg := *w.cfg
@@ -680,7 +682,7 @@ func (w *world) breakServer() {
 	case 13:
 		w.unregister()
 	case 14:
-		w.api.SendRaw(gvr, []byte(pick(w.rng, "{\"type\":\"MODIFIED\",\"object\":{}}\n", "}{\n", "{\"type\":\"ADDED\",\"obj")))
+		w.api.SendRaw(gvr, []byte(pick(w.rng, "{\"type\":\"MODIFIED\",\"object\":{}}\n", "}{\n", "{\"type\":\"ADDED\",\"obj", endlessFrame)))
 	case 15:
 		w.api.Advance(1 + w.rng.IntN(100))
 		w.api.Bookmark(gvr)
@@ -690,6 +692,9 @@ func (w *world) breakServer() {
 		w.api.SetExpiredAsHTTP(w.chance(0.5))
 	}
 }
+
+// endlessFrame is more than some of the processes take of a frame.
+var endlessFrame = `{"type":"ADDED","object":{"x":"` + strings.Repeat("x", 100<<10)
 
 // restore puts the cluster back to a backup. Either new changes get versions after all that
 // were, as `etcdutl snapshot restore --bump-revision --mark-compacted` has it; or they get

@@ -99,6 +99,7 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 		return err
 	}
 	defer client.Close()
+	client.MaxObject = int(cfg.Kubernetes.MaxObject)
 
 	if cfg.State != nil && !o.dataDirGiven {
 		o.dataDir = cfg.State.File.Dir // the embedded server and the dead letters are beside the state
