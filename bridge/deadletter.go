@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/internal/owned"
 	"github.com/kbridge-io/kbridge/sinks"
 )
 
@@ -34,7 +35,7 @@ const maxDeadLetters = 1 << 30
 // can not be written is known at the start.
 func OpenDeadLetters(path string) (*DeadLetterFile, error) {
 	d := &DeadLetterFile{path: path, max: maxDeadLetters}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := owned.Dir(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("dead letters: %w (set deadLetter.file to a place that can be written)", err)
 	}
 	f, err := d.open()
@@ -49,7 +50,7 @@ const deadLetterMode fs.FileMode = 0o600
 
 // open opens the file for each write: it may have been moved away in between.
 func (d *DeadLetterFile) open() (*os.File, error) {
-	return os.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, deadLetterMode)
+	return owned.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, deadLetterMode)
 }
 
 // Write stores the event and returns when it is on the disk. It begins nothing after

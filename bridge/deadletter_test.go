@@ -259,3 +259,32 @@ func TestAPlaceThatCannotBeWrittenIsKnownAtTheStart(t *testing.T) {
 		}
 	}
 }
+
+func TestADeadLetterIsNotWrittenThroughASymbolicLink(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "live.jsonl"), filepath.Join(dir, "other")
+	d, err := OpenDeadLetters(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, do := range []error{os.WriteFile(other, []byte("of another\n"), 0o600), os.Remove(path), os.Symlink(other, path)} {
+		if do != nil {
+			t.Fatal(do)
+		}
+	}
+	if err := d.Write("live", &event.Event{}, errors.New("refused")); err == nil || !strings.Contains(err.Error(), "symbolic link") || d.Err() == nil {
+		t.Errorf("Write returned %v", err)
+	}
+	if _, err := OpenDeadLetters(path); err == nil {
+		t.Error("it is opened at the start")
+	}
+	if got, err := os.ReadFile(other); err != nil || string(got) != "of another\n" {
+		t.Errorf("the other file has %q, %v", got, err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenDeadLetters(filepath.Join(dir, "audit.jsonl")); err == nil || !strings.Contains(err.Error(), "anybody may write") {
+		t.Errorf("in a folder that anybody may write to: %v", err)
+	}
+}

@@ -128,7 +128,7 @@ type Poison struct {
 
 // DeadLetter says where refused events are kept: in a file or on a subject.
 type DeadLetter struct {
-	// The file that keeps refused events, one JSON document a line. With neither of the two, kbridge picks one beside its state.
+	// The file that keeps refused events, one JSON document a line; no symbolic link. With neither of the two, kbridge picks one beside its state.
 	File string `yaml:"file"`
 	// The subject that refused events are published to, instead of a file. Only for a `nats` sink; no template. A stream must store it.
 	Subject string `yaml:"subject"`
@@ -262,7 +262,7 @@ type State struct {
 
 // StateFile keeps the state in a file.
 type StateFile struct {
-	// The folder, which is made if it is absent. Each kbridge needs one of its own.
+	// The folder, which is made if it is absent. Each kbridge needs one of its own. One that anybody may write to, or that another user owns, is refused; a group's is not.
 	Dir string `yaml:"dir" required:"true"`
 }
 

@@ -61,7 +61,7 @@ type Server struct {
 
 // Start runs a server and returns when it takes connections.
 func Start(o Options) (_ *Server, err error) {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := owned.Dir(o.Dir); err != nil {
 		return nil, fmt.Errorf("start embedded NATS server: %w", err)
 	}
 	lock, err := acquire(filepath.Join(o.Dir, lockFile))

@@ -215,3 +215,34 @@ func TestTheKeyStaysUntilSomebodyElseMayKnowIt(t *testing.T) {
 		}
 	}
 }
+
+func TestNothingIsWrittenThroughASymbolicLinkOrWhereAnybodyMayWrite(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "other")
+	for _, name := range []string{"lock", "address", "nkey"} {
+		dir := t.TempDir()
+		if err := os.Symlink(other, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := embedded.Address(dir); err == nil {
+			t.Errorf("an address is read through a link")
+		}
+		s, err := embedded.Start(embedded.Options{Dir: dir})
+		if err == nil {
+			s.Stop()
+		}
+		if (err != nil) != (name == "lock") { // the others are replaced
+			t.Errorf("%s is a link: Start returned %v", name, err)
+		}
+		if _, err := os.Lstat(other); err == nil {
+			t.Errorf("%s is written to what it leads to", name)
+			os.Remove(other)
+		}
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := embedded.Start(embedded.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "anybody may write") {
+		t.Errorf("in a folder that anybody may write to Start returned %v", err)
+	}
+}

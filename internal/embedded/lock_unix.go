@@ -6,11 +6,13 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"github.com/kbridge-io/kbridge/internal/owned"
 )
 
 // acquire takes the lock, which ends with the file's being closed or with the process.
 func acquire(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := owned.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

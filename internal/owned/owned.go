@@ -29,14 +29,29 @@ func OpenFile(path string, flag int, mode fs.FileMode) (*os.File, error) {
 		}
 		return nil, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = irregular(path, info)
-	}
-	if err != nil {
+	if err := check(f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// check looks at what was opened.
+func check(f *os.File) error {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return irregular(f.Name(), info)
+	case !others(info):
+		return nil
+	}
+	// Of another user: one that kbridge had before, or one that waits for it.
+	dir, err := os.Stat(filepath.Dir(f.Name()))
+	if err == nil && anybodyWrites(dir) {
+		err = refused(f.Name(), "another user than root and kbridge's own made it, in a folder that anybody may write to")
+	}
+	return err
 }
 
 func irregular(path string, info fs.FileInfo) error {
@@ -44,7 +59,11 @@ func irregular(path string, info fs.FileInfo) error {
 	if info.Mode()&fs.ModeSymlink != 0 {
 		what = "it is a symbolic link, and kbridge writes through none"
 	}
-	return fmt.Errorf("open %s: %s", path, what)
+	return refused(path, what)
+}
+
+func refused(path, why string) error {
+	return &fs.PathError{Op: "open", Path: path, Err: errors.New(why)}
 }
 
 // Private fails where somebody else may read or write the file.

@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kbridge-io/kbridge/internal/owned"
 )
 
 // name is that of the file in its folder, for as long as it takes to open it.
@@ -70,7 +72,8 @@ type Extent struct {
 // process, so it has no name.
 func Open(dir string, reg prometheus.Registerer, log *slog.Logger) (*File, error) {
 	path := filepath.Join(dir, name)
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	os.Remove(path) // a kill may have left one
+	file, err := owned.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open a file for the bodies of the index: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -242,5 +243,31 @@ func BenchmarkAppendTo(b *testing.B) {
 			b.Fatal(err)
 		}
 		n += 7
+	}
+}
+
+func TestAnotherFileIsNotWrittenThroughALinkOfItsName(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("of another"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range []func(string, string) error{os.Symlink, os.Link} {
+		if err := link(other, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(dir, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := put(t, f, value(1, segmentSize))
+		put(t, f, value(2, segmentSize)) // the first one goes to the disk
+		wants(t, e, value(1, segmentSize))
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(other); err != nil || string(got) != "of another" {
+			t.Errorf("the other file has %.20q, %v", got, err)
+		}
 	}
 }

@@ -80,3 +80,34 @@ func TestFilesOfTLSAreReadOrNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestFilesThatKubernetesMountsAreReadThroughTheirLinks(t *testing.T) {
+	cert, key := certificate(t, time.Now().Add(time.Hour))
+	dir := t.TempDir()
+	versions := filepath.Join(dir, "..2026_11_30_04_18_07.1")
+	if err := os.Mkdir(versions, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, from := range map[string]string{"password": write(t, "p", []byte("word\n")), "tls.crt": cert, "tls.key": key} {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(versions, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Base(versions), filepath.Join(dir, "..data")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Secret(filepath.Join(dir, "password")); err != nil || got != "word" {
+		t.Errorf("the password is %q, %v", got, err)
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if _, err := TLS(&config.TLS{CA: at("tls.crt"), Cert: at("tls.crt"), Key: at("tls.key")}); err != nil {
+		t.Error(err)
+	}
+}

@@ -9,17 +9,18 @@ import (
 	"strings"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/kbridge-io/kbridge/internal/owned"
 )
 
 // unfinished is what the name of a file that is being made has after Name.
 const unfinished = ".new-"
 
-// makeDir makes the folder, so that a crash does not unmake it.
+// makeDir makes the folder, so that a crash does not unmake it, or checks who may write
+// to it.
 func makeDir(dir string) error {
-	if info, err := os.Stat(dir); err == nil && info.IsDir() {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	_, absent := os.Stat(dir)
+	if err := owned.Dir(dir); err != nil || absent == nil {
 		return err
 	}
 	return syncDir(filepath.Dir(dir))

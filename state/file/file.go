@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/kbridge-io/kbridge/internal/owned"
 	"github.com/kbridge-io/kbridge/state"
 )
 
@@ -76,7 +77,7 @@ func (s *Store) open() (err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	info, err := os.Stat(s.path)
+	info, err := os.Lstat(s.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0 && info.Mode().IsRegular():
 		if err := create(s.path, err == nil); err != nil {
@@ -84,6 +85,8 @@ func (s *Store) open() (err error) {
 		}
 	case err != nil:
 		return err
+	case info.Mode()&fs.ModeSymlink != 0:
+		return errors.New("it is a symbolic link, and kbridge writes through none: name the folder that the file is in")
 	case !info.Mode().IsRegular():
 		return errors.New("it is no regular file")
 	}
@@ -134,7 +137,7 @@ func (s *Store) openDB(readOnly bool) error {
 	o := options(s.wait)
 	o.ReadOnly = readOnly
 	o.OpenFile = func(name string, flag int, mode os.FileMode) (file *os.File, err error) {
-		s.file, err = os.OpenFile(name, flag&^os.O_CREATE, mode)
+		s.file, err = owned.OpenFile(name, flag&^os.O_CREATE, mode)
 		return s.file, err
 	}
 	return s.guard(func() (err error) {
@@ -146,12 +149,13 @@ func (s *Store) openDB(readOnly bool) error {
 // explain says what the user can do about an error of opening.
 func explain(err error) error {
 	var errno syscall.Errno
+	var path *fs.PathError
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return errors.New("another process has it open: each kbridge needs a folder of its own")
-	case errors.As(err, &errno):
+	case errors.As(err, &errno), errors.As(err, &path):
 		return err
 	default:
 		return damaged(fmt.Errorf("or no state of kbridge: %w", err))

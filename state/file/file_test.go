@@ -3,6 +3,7 @@
 package file
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -111,4 +112,46 @@ func TestTheFileStaysBoundedWhenTheSameKeysAreRewritten(t *testing.T) {
 	} else {
 		t.Logf("%d bytes after 40 rounds, %d after 120", early, late)
 	}
+}
+
+func TestTheFileIsNotOpenedThroughASymbolicLink(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	mustClose(t, mustOpen(t, elsewhere))
+	target := filepath.Join(elsewhere, Name)
+	before, err := os.ReadFile(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{target, filepath.Join(elsewhere, "absent")} {
+		link := filepath.Join(dir, Name)
+		os.Remove(link)
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(dir)
+		mention(t, err, link, "symbolic link")
+	}
+	if after, err := os.ReadFile(target); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("what the link leads to was changed, %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(elsewhere, "absent")); err == nil {
+		t.Error("a file was made where the link leads to")
+	}
+}
+
+func TestAFolderThatAnybodyMayWriteToIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(dir)
+	mention(t, err, dir, "anybody may write to the folder")
+	if err := os.Chmod(dir, 0o775|os.ModeSetgid); err != nil { // as Kubernetes does for an fsGroup
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, dir))
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, filepath.Join(dir, "inside")))
 }
