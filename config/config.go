@@ -33,6 +33,8 @@ type Config struct {
 	State *State `yaml:"state"`
 	// The HTTP server for metrics, health and status.
 	Server Server `yaml:"server"`
+	// Whether what kbridge would warn of is an error, so that it does not start: a login without TLS, say, or no `state`. The kubeconfig counts too.
+	Strict bool `yaml:"strict"`
 }
 
 // Kubernetes limits the client that talks to the API server.

@@ -85,9 +85,9 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 
 		"unknown key near a known one":   {resource("namespace: [a]"), []Problem{{"resources[0].namespace", 3, "unknown key", "namespaces, perhaps"}}},
 		"unknown key in other case":      {resource("labelselector: a=b"), []Problem{{"resources[0].labelselector", 3, "unknown key", "labelSelector, perhaps"}}},
-		"unknown key near none":          {pods + "tracing: {}\n", []Problem{{"tracing", 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server"}}},
+		"unknown key near none":          {pods + "tracing: {}\n", []Problem{{"tracing", 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server, strict"}}},
 		"unknown key in a map of none":   {pods + "sinks: [{name: a, stdout: {color: true}}]\n", []Problem{{"sinks[0].stdout.color", 2, "unknown key", "no keys here"}}},
-		"unknown key that is odd":        {pods + "\"a.b\\nc\": 1\n", []Problem{{`["a_b\nc"]`, 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server"}}},
+		"unknown key that is odd":        {pods + "\"a.b\\nc\": 1\n", []Problem{{`["a_b\nc"]`, 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server, strict"}}},
 		"unknown kind of sink":           {pods + "sinks: [{name: a, redis: {brokers: [k]}}]\n", []Problem{{"sinks[0].redis", 2, "unknown key", "one of name, format, window, whenFull, foldAfter, oversize, poison, deadLetter, nats, kafka, stdout"}}},
 		"key of a later version, filter": {resource("filter: 'true'"), []Problem{{"resources[0].filter", 3, "unknown key", "one of name, group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, resync, onStart, drop, dropDefaults, secrets, data, verify, sinks"}}},
 		"key that is a list":             {pods + "[a]: 1\n", []Problem{{"", 2, "a list as a key", "a plain key"}}},

@@ -56,6 +56,11 @@ func (c *Config) validate(src *source) {
 			v.bad("server.address", show(c.Server.Address), "host:port, :port or an empty string")
 		}
 	}
+	if c.Strict && len(v.problems) == 0 {
+		for _, w := range c.warnings() {
+			v.add(w.path, w.text, "nothing to warn of, as strict is true")
+		}
+	}
 }
 
 // clusterName keeps a cluster whole in a URI and in a subject's token.

@@ -9,6 +9,14 @@ import (
 // Warnings returns what is allowed and should be known before kbridge runs with
 // it, each as one line that begins with a path. The configuration is a valid one.
 func (c *Config) Warnings() []string {
+	var lines []string
+	for _, w := range c.warnings() {
+		lines = append(lines, w.path+": "+w.text)
+	}
+	return lines
+}
+
+func (c *Config) warnings() []warning {
 	var w warnings
 	for i := range c.Resources {
 		w.resource(item("resources", i), &c.Resources[i])
@@ -22,10 +30,12 @@ func (c *Config) Warnings() []string {
 	return w
 }
 
-type warnings []string
+type warning struct{ path, text string }
+
+type warnings []warning
 
 func (w *warnings) add(path, format string, args ...any) {
-	*w = append(*w, path+": "+fmt.Sprintf(format, args...))
+	*w = append(*w, warning{path, fmt.Sprintf(format, args...)})
 }
 
 func (w *warnings) resource(path string, r *Resource) {
@@ -72,6 +82,7 @@ func (w *warnings) sink(path string, s *Sink, c *Config) {
 	if s.Kafka != nil {
 		w.kafka(path+".kafka", s.Kafka)
 	}
+	w.insecure(path, s)
 }
 
 // kafka warns of what loses events or their order, or keeps what should be forgotten.
@@ -87,9 +98,6 @@ func (w *warnings) kafka(path string, k *Kafka) {
 	}
 	if k.TopicPolicy == TopicCreate && k.CleanupPolicy != CleanupDelete && !k.Tombstones {
 		w.add(path+".tombstones", "without them a compacted topic keeps the last state of every object that was ever deleted")
-	}
-	if k.SASL != nil && k.SASL.Mechanism == SASLPlain && k.TLS == nil {
-		w.add(path+".sasl", "PLAIN without tls sends the password in clear")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -93,6 +94,13 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	kube, err := kubeConfig(o.kubeconfig, o.kubeContext)
 	if err != nil {
 		return err
+	}
+	insecure := insecureServer(kube)
+	if cfg.Strict && len(insecure) > 0 {
+		return usageError{fmt.Errorf("%s, expected nothing to warn of, as strict is true", strings.Join(insecure, "; "))}
+	}
+	for _, warning := range append(cfg.Warnings(), insecure...) {
+		log.Warn("configuration: " + warning)
 	}
 	client, err := informer.NewClient(kube, float32(cfg.Kubernetes.QPS), cfg.Kubernetes.Burst)
 	if err != nil {
@@ -238,9 +246,6 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 				stopReading(err)
 			}
 		})
-	}
-	for _, warning := range cfg.Warnings() {
-		d.log.Warn("configuration: " + warning)
 	}
 	d.log.Info("watching", "server", client.Host(), "cluster", cluster, "resources", len(cfg.Resources), "sinks", len(entries))
 	for n, r := range cfg.Resources {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -204,6 +205,22 @@ func kubeConfig(file, kubeContext string) (*rest.Config, error) {
 	}
 	cfg.UserAgent = "kbridge/" + version
 	return cfg, nil
+}
+
+// insecureServer warns of what lets somebody on the way to the API server read or be it.
+func insecureServer(cfg *rest.Config) []string {
+	var warnings []string
+	if cfg.Insecure {
+		warnings = append(warnings, "kubeconfig: any certificate of the API server is accepted, so whoever is on the way can be it")
+	}
+	u, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return warnings // what is wrong is told when it is connected to
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		warnings = append(warnings, fmt.Sprintf("kubeconfig: %s is spoken to without TLS, so whoever is on the way can read, and be the API server", u.Host))
+	}
+	return warnings
 }
 
 // defaultDataDir is where the embedded broker and the dead letters are kept unless
