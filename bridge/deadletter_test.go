@@ -272,7 +272,7 @@ func TestADeadLetterIsNotWrittenThroughASymbolicLink(t *testing.T) {
 			t.Fatal(do)
 		}
 	}
-	if err := d.Write("live", &event.Event{}, errors.New("refused")); err == nil || !strings.Contains(err.Error(), "symbolic link") || d.Err() == nil {
+	if err := d.Write(t.Context(), "live", &event.Event{}, errors.New("refused")); err == nil || !strings.Contains(err.Error(), "symbolic link") || d.Err() == nil {
 		t.Errorf("Write returned %v", err)
 	}
 	if _, err := OpenDeadLetters(path); err == nil {

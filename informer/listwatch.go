@@ -168,9 +168,13 @@ func (lw *listWatch) accepted(o *metav1.ListOptions) {
 	}
 }
 
-// endSlack is how far the end of a watch may be from when it was to end, for the clocks
-// and for the way.
-const endSlack = 5 * time.Second
+// How much before and after the time for which it was asked a watch may end. The server
+// counts from when it has the request, so that here none ends before; an end may be long on
+// its way.
+const (
+	endsEarly = 500 * time.Millisecond
+	endsLate  = 5 * time.Second
+)
 
 // lookAtEnd raises a doubt where the last watch has not ended as it was to: the server was
 // restarted, or this process was paused.
@@ -178,7 +182,7 @@ func (lw *listWatch) lookAtEnd() {
 	if lw.began.IsZero() {
 		return
 	}
-	if lasted := time.Since(lw.began); lasted < lw.lasts-endSlack || lasted > lw.lasts+endSlack {
+	if lasted := time.Since(lw.began); lasted < lw.lasts-endsEarly || lasted > lw.lasts+endsLate {
 		lw.doubt.raise(false)
 	}
 	lw.began = time.Time{}

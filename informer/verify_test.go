@@ -50,7 +50,6 @@ func TestAnotherHistoryThatIsLongerIsNoticedAndMended(t *testing.T) {
 			b.rest()
 		},
 		"between two watches": func(b *bench, backup *scriptedapi.Snapshot) {
-			time.Sleep(time.Minute)
 			otherwise(b.api, backup) // it cuts connections, and refuses none
 			b.rest()
 		},
@@ -72,10 +71,11 @@ func TestAnotherHistoryThatIsLongerIsNoticedAndMended(t *testing.T) {
 						how(b, backup)
 						b.rest()
 						b.expectSet("updated default/a inferred", "deleted default/lost inferred", "added default/b inferred", "added default/new inferred")
-						if b.lists(listDiffers) != 1 || b.history.Epoch() != 1 {
-							t.Errorf("%v lists for that, epoch %d: want one each", b.lists(listDiffers), b.history.Epoch())
+						// The next watch may begin before the history is longer.
+						if n := b.lists(listDiffers) + b.lists(listBehind); n != 1 || b.history.Epoch() != 1 {
+							t.Errorf("%v lists for that, epoch %d: want one each", n, b.history.Epoch())
 						}
-						if n := testutil.ToFloat64(b.metrics.differences.WithLabelValues("configmaps")); n != 4 {
+						if n := testutil.ToFloat64(b.metrics.differences.WithLabelValues("configmaps")); n != 4*b.lists(listDiffers) {
 							t.Errorf("%v differences are counted, want 4", n)
 						}
 						// It is known now.
@@ -245,7 +245,7 @@ func TestTheScheduleFindsWhatTheWatchDidNotTell(t *testing.T) {
 
 func TestAComparisonThatFailsIsTriedAgainAndCounted(t *testing.T) {
 	inBubble(t, selection(configMaps), twoObjects, func(b *bench) {
-		fail := 12
+		fail := 20
 		unready := 0
 		b.api.OnRequest(func(r *scriptedapi.Request) *scriptedapi.Fault {
 			if fail > 0 && isComparison(r) {
@@ -260,7 +260,7 @@ func TestAComparisonThatFailsIsTriedAgainAndCounted(t *testing.T) {
 		})
 		b.restart(nil)
 		time.Sleep(10 * time.Minute)
-		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "failed")); n != 12 {
+		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "failed")); n != 20 {
 			t.Errorf("%v failures are counted", n)
 		}
 		if err := b.informer.Err(); unready < 3 || err != nil {
