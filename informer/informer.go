@@ -73,6 +73,8 @@ type Informer struct {
 	status atomic.Pointer[error]
 	// unproven has an error by namespace, of watches that can not be verified.
 	unproven sync.Map
+	// watches are there once the resource is resolved.
+	watches atomic.Pointer[[]*watching]
 }
 
 var errStarting = errors.New("not listed yet")
@@ -106,7 +108,8 @@ func redacted(r config.Resource) bool {
 func (i *Informer) Name() string { return i.opts.Resource.GroupResource() }
 
 // Err is nil once all that was there at the start has been handed over, and says
-// what is awaited before, and what keeps it from being compared with the server's.
+// what is awaited before; at any time it says what is not allowed, and what keeps it from
+// being compared with the server's.
 func (i *Informer) Err() error {
 	err := *i.status.Load()
 	i.unproven.Range(func(_, unproven any) bool {
@@ -115,6 +118,15 @@ func (i *Informer) Err() error {
 	})
 	if err != nil {
 		return fmt.Errorf("resource %s: %w", i.Name(), err)
+	}
+	watches := i.watches.Load()
+	if watches == nil {
+		return nil
+	}
+	for _, w := range *watches {
+		if err := w.requests.refused.Load(); err != nil {
+			return fmt.Errorf("resource %s: %w", i.Name(), *err)
+		}
 	}
 	return nil
 }
@@ -170,6 +182,7 @@ func (i *Informer) Run(ctx context.Context) error {
 		}
 		watches = append(watches, w)
 	}
+	i.watches.Store(&watches)
 	var running sync.WaitGroup
 	for _, w := range watches {
 		running.Go(func() { w.run(ctx) })

@@ -55,6 +55,9 @@ type listWatch struct {
 	lasts time.Duration
 	up    atomic.Bool // a watch goes on
 	doubt *doubt
+	// refused is what is not allowed, nil once a watch is. A watch that may list and not
+	// watch begins like any other, and then sees no change.
+	refused atomic.Pointer[error]
 }
 
 var _ cache.ListerWatcherWithContext = (*listWatch)(nil)
@@ -162,6 +165,7 @@ func (lw *listWatch) goOn(ctx context.Context, o metav1.ListOptions) (watch.Inte
 // accepted notes that the server has accepted a watch.
 func (lw *listWatch) accepted(o *metav1.ListOptions) {
 	lw.up.Store(true)
+	lw.refused.Store(nil)
 	lw.began, lw.lasts = time.Now(), 0
 	if o.TimeoutSeconds != nil {
 		lw.lasts = time.Duration(*o.TimeoutSeconds) * time.Second
@@ -261,6 +265,9 @@ func (lw *listWatch) send(client rest.Interface, o metav1.ListOptions) *rest.Req
 
 // failed counts an error on its way to the Reflector, which keeps its type.
 func (lw *listWatch) failed(ctx context.Context, verb string, err error) error {
+	if apierrors.IsForbidden(err) {
+		lw.refused.Store(&err)
+	}
 	if ctx.Err() == nil {
 		if !isAnswer(err) {
 			lw.doubt.raise(true)

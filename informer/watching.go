@@ -17,8 +17,8 @@ import (
 // apart nor learn of them.
 type watching struct {
 	reflector *cache.Reflector
-	view      *view
 	requests  *listWatch
+	view      *view
 	verifier  *verifier
 	log       *slog.Logger
 	resumed   bool              // an earlier run knew the view
