@@ -1,4 +1,4 @@
-package testcluster
+package testbuild
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 
 const reportEvery = 15 * time.Second
 
-// builder compiles the servers and says how it gets on. It belongs to one goroutine.
+// builder compiles programs and says how it gets on. It belongs to one goroutine.
 type builder struct {
 	module string    // the folder of the tool module
 	out    io.Writer // for the user
@@ -25,64 +25,53 @@ type builder struct {
 	tick   <-chan time.Time // when to report; nil for never
 }
 
-func (b *builder) build(ctx context.Context, paths Paths, v versions) error {
-	b.began = time.Now()
+func (b *builder) build(ctx context.Context, s Set) error {
+	b.module, b.began = s.Module, time.Now()
 	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
 	b.tick = ticker.C
-	b.say("building etcd %s and kube-apiserver %s, because tests run against a real API server. "+
-		"This happens once for this user: about 11 minutes on two cores, a few GB for Go's build cache. The result: %s, %s",
-		v.etcd, v.kubernetes, paths.Etcd, paths.KubeAPIServer)
-	if err := b.compile(ctx, "etcd", paths.Etcd, etcdModule, ""); err != nil {
-		return err
-	}
-	if err := b.compile(ctx, "kube-apiserver", paths.KubeAPIServer, kubernetesModule+"/cmd/kube-apiserver", versionFlags(v.kubernetes)); err != nil {
-		return err
+	b.say("building %s into %s: %s", s.names(), s.Dir, s.Why)
+	for _, p := range s.Programs {
+		if err := b.compile(ctx, s.Path(p.Name), p); err != nil {
+			return err
+		}
 	}
 	b.say("built in %s", time.Since(b.began).Round(time.Second))
 	return nil
 }
 
-// versionFlags makes the server tell its version: without, it says v0.0.0-master, which kubectl and helm do not parse.
-func versionFlags(version string) string {
-	const pkg = "k8s.io/component-base/version."
-	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	return "-s -w -X " + pkg + "gitVersion=" + version + " -X " + pkg + "gitMajor=" + major + " -X " + pkg + "gitMinor=" + minor
-}
-
 // compile leaves a whole program at path, or nothing.
-func (b *builder) compile(ctx context.Context, name, path, pkg, ldflags string) error {
-	if executable(path) == nil {
+func (b *builder) compile(ctx context.Context, path string, p Program) error {
+	if Executable(path) == nil {
 		return nil
 	}
-	deps, err := b.run(ctx, name, "modules downloaded", 0, "list", "-deps", pkg)
+	deps, err := b.run(ctx, p, "modules downloaded", 0, "list", "-deps", p.Package)
 	if err != nil {
-		return fmt.Errorf("list the packages of %s: %w", name, err)
+		return fmt.Errorf("list the packages of %s: %w", p.Name, err)
 	}
 	partial := path + ".partial" // the lock keeps others from it
 	defer os.Remove(partial)
 	args := []string{"build", "-v", "-o", partial}
-	if ldflags != "" {
-		args = append(args, "-ldflags", ldflags)
+	if p.LDFlags != "" {
+		args = append(args, "-ldflags", p.LDFlags)
 	}
-	if _, err := b.run(ctx, name, "packages compiled", bytes.Count(deps, []byte("\n")), append(args, pkg)...); err != nil {
-		return fmt.Errorf("build %s: %w", name, err)
+	if _, err := b.run(ctx, p, "packages compiled", bytes.Count(deps, []byte("\n")), append(args, p.Package)...); err != nil {
+		return fmt.Errorf("build %s: %w", p.Name, err)
 	}
 	if err := os.Rename(partial, path); err != nil {
-		return fmt.Errorf("build %s: %w", name, err)
+		return fmt.Errorf("build %s: %w", p.Name, err)
 	}
 	return nil
 }
 
 // run runs the go command and returns its standard output. Meanwhile it reports how many steps of at most total, where
 // that is known, were done.
-func (b *builder) run(ctx context.Context, name, steps string, total int, args ...string) ([]byte, error) {
+func (b *builder) run(ctx context.Context, p Program, steps string, total int, args ...string) ([]byte, error) {
 	var stdout bytes.Buffer
 	stderr := testserver.Output{Kind: goLine}
 	cmd := exec.Command("go", args...)
 	cmd.Dir = b.module
-	cmd.Env = append(os.Environ(), "GOWORK=off") // a workspace would not know the tool module
+	cmd.Env = append(append(os.Environ(), "GOWORK=off"), p.Env...) // a workspace would not know the tool module
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	proc, err := child.Start(cmd)
 	if err != nil {
@@ -101,11 +90,11 @@ func (b *builder) run(ctx context.Context, name, steps string, total int, args .
 		case <-b.tick:
 			switch n := stderr.Steps(); {
 			case total == 0:
-				b.say("%s: %d %s", name, n, steps)
+				b.say("%s: %d %s", p.Name, n, steps)
 			case n < total:
-				b.say("%s: %d %s, of at most %d", name, n, steps, total)
+				b.say("%s: %d %s, of at most %d", p.Name, n, steps, total)
 			default:
-				b.say("%s: all %s, linking", name, steps)
+				b.say("%s: all %s, linking", p.Name, steps)
 			}
 		}
 	}
@@ -114,7 +103,7 @@ func (b *builder) run(ctx context.Context, name, steps string, total int, args .
 func (b *builder) say(format string, args ...any) {
 	elapsed := time.Since(b.began).Round(time.Second)
 	line := fmt.Sprintf("[%d:%02d] %s\n", int(elapsed.Minutes()), int(elapsed.Seconds())%60, fmt.Sprintf(format, args...))
-	fmt.Fprint(b.out, "testcluster: "+line)
+	fmt.Fprint(b.out, "testbuild: "+line)
 	// Whoever waits reads the file without a lock: at worst it shows half a line.
 	_ = b.note.Truncate(0)
 	_, _ = b.note.WriteAt([]byte(line), 0)

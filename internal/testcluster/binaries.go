@@ -8,9 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
-	"github.com/kbridge-io/kbridge/internal/testserver"
+	"github.com/kbridge-io/kbridge/internal/testbuild"
 )
 
 // Paths are the two programs of a cluster.
@@ -36,10 +35,7 @@ func Binaries(ctx context.Context, progress io.Writer) (Paths, error) {
 		}
 		return paths, nil
 	}
-	if progress == nil {
-		progress = io.Discard
-	}
-	module, err := findToolModule()
+	module, err := testbuild.FindModule("cluster")
 	if err != nil {
 		return Paths{}, fmt.Errorf("find what to build the servers from: %w; set %s to use servers that are there", err, assetsVariable)
 	}
@@ -47,31 +43,23 @@ func Binaries(ctx context.Context, progress io.Writer) (Paths, error) {
 	if err != nil {
 		return Paths{}, fmt.Errorf("read the servers' versions: %w", err)
 	}
-	cache, err := os.UserCacheDir()
+	dir, err := testbuild.CacheDir("cluster", "k8s-"+v.kubernetes+"-etcd-"+v.etcd)
 	if err != nil {
-		return Paths{}, fmt.Errorf("find the user's cache folder: %w", err)
-	}
-	dir := filepath.Join(cache, "kbridge", "cluster", "k8s-"+v.kubernetes+"-etcd-"+v.etcd)
-	paths := pathsIn(dir)
-	if paths.check() == nil { // a file is there only when it is whole
-		return paths, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return Paths{}, fmt.Errorf("create the folder for the servers: %w", err)
-	}
-	lock, err := testserver.LockFile(ctx, filepath.Join(dir, "lock"), reportOther(progress))
-	if err != nil {
-		return Paths{}, fmt.Errorf("wait for another process to build the servers: %w", err)
-	}
-	defer lock.Release()
-	if paths.check() == nil { // the other process has built them
-		return paths, nil
-	}
-	b := builder{module: module, out: progress, note: lock.File}
-	if err := b.build(ctx, paths, v); err != nil {
 		return Paths{}, err
 	}
-	return paths, nil
+	servers := testbuild.Set{
+		Module: module, Dir: dir,
+		Programs: []testbuild.Program{
+			{Name: "etcd", Package: etcdModule},
+			{Name: "kube-apiserver", Package: kubernetesModule + "/cmd/kube-apiserver", LDFlags: VersionFlags(v.kubernetes)},
+		},
+		Why: "etcd " + v.etcd + " and kube-apiserver " + v.kubernetes + ", because tests run against a real API server. " +
+			"This happens once for this user: about 11 minutes on two cores, a few GB for Go's build cache",
+	}
+	if err := servers.Build(ctx, progress); err != nil {
+		return Paths{}, err
+	}
+	return pathsIn(dir), nil
 }
 
 func pathsIn(dir string) Paths {
@@ -79,35 +67,16 @@ func pathsIn(dir string) Paths {
 }
 
 func (p Paths) check() error {
-	return errors.Join(executable(p.Etcd), executable(p.KubeAPIServer))
+	return errors.Join(testbuild.Executable(p.Etcd), testbuild.Executable(p.KubeAPIServer))
 }
 
-func executable(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-		return fmt.Errorf("%s is not a program", path)
-	}
-	return nil
-}
-
-// findToolModule looks for test/cluster/go.mod beside and above the working folder, which for a test is its package's.
-func findToolModule() (string, error) {
-	wd, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir := wd; ; dir = filepath.Dir(dir) {
-		module := filepath.Join(dir, "test", "cluster")
-		if _, err := os.Stat(filepath.Join(module, "go.mod")); err == nil {
-			return module, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no test/cluster/go.mod in or above %s", wd)
-		}
-	}
+// VersionFlags makes a program of Kubernetes tell its version: without, it says v0.0.0-master, which kubectl and helm do
+// not parse.
+func VersionFlags(version string) string {
+	const pkg = "k8s.io/component-base/version."
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	return "-s -w -X " + pkg + "gitVersion=" + version + " -X " + pkg + "gitMajor=" + major + " -X " + pkg + "gitMinor=" + minor
 }
 
 type versions struct{ kubernetes, etcd string } // each with its leading v
@@ -135,19 +104,4 @@ func readVersions(module string) (versions, error) {
 		return versions{}, fmt.Errorf("%s does not require both %s and %s", path, kubernetesModule, etcdModule)
 	}
 	return v, nil
-}
-
-// reportOther passes on what the building process says, each of its messages once.
-func reportOther(progress io.Writer) func(*os.File) {
-	began := time.Now()
-	var last string
-	return func(f *os.File) {
-		note := make([]byte, 4<<10)
-		n, _ := f.ReadAt(note, 0)
-		if said := strings.TrimSpace(string(note[:n])); said != last {
-			last = said
-			fmt.Fprintf(progress, "testcluster: waited %s for another process's build; it says: %s\n",
-				time.Since(began).Round(time.Second), said)
-		}
-	}
 }

@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kbridge-io/kbridge/internal/testbuild"
 )
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
@@ -46,7 +48,7 @@ func TestTheServerTellsTheVersionOfTheToolModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	module, err := findToolModule()
+	module, err := testbuild.FindModule("cluster")
 	if err != nil {
 		t.Fatal(err)
 	}
