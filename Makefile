@@ -4,6 +4,8 @@
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+CONTAINER_TOOL ?= docker
+IMAGE ?= kbridge:$(VERSION)
 # The race detector costs about half of the speed; CI has it on.
 RACE ?=
 
@@ -13,7 +15,11 @@ help: ## Shows what can be made
 
 .PHONY: build
 build: ## Builds bin/kbridge
-	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/kbridge ./cmd/kbridge
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/kbridge ./cmd/kbridge
+
+.PHONY: image
+image: ## Builds the image IMAGE with docker, or with CONTAINER_TOOL
+	$(CONTAINER_TOOL) build -t $(IMAGE) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) .
 
 .PHONY: demo
 demo: ## Shows kbridge at work on a cluster of its own, and ends by itself

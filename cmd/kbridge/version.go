@@ -9,8 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the build: -ldflags "-X main.version=v1.2.3".
-var version = "dev"
+// What the build sets: -ldflags "-X main.version=v1.2.3 -X main.commit=…".
+var (
+	version = "dev"
+	commit  string // where the compiler does not see the repository, as in an image's build
+)
 
 func versionCommand(stdout io.Writer) *cobra.Command {
 	return &cobra.Command{
@@ -26,14 +29,19 @@ func versionCommand(stdout io.Writer) *cobra.Command {
 
 // revision is the commit that the binary was built from, where the build recorded it.
 func revision() string {
+	if commit != "" {
+		return short(commit)
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
-			return " (" + s.Value[:min(12, len(s.Value))] + ")"
+			return short(s.Value)
 		}
 	}
 	return ""
 }
+
+func short(commit string) string { return " (" + commit[:min(12, len(commit))] + ")" }

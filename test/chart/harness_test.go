@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +26,12 @@ const folder = "../../deploy/helm/kbridge"
 
 var update = flag.Bool("update", false, "write what is generated: values.schema.json, the table in README.md, the golden files")
 
-func TestMain(m *testing.M) { os.Exit(testcluster.Main(m).Run()) }
+func TestMain(m *testing.M) { os.Exit(testcluster.Main(m, dualStack).Run()) }
+
+// dualStack gives Services addresses of both kinds.
+func dualStack(o *testcluster.Options) {
+	o.ExtraArgs = append(o.ExtraArgs, "--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112")
+}
 
 var helm = sync.OnceValues(func() (string, error) { return testhelm.Path(context.Background(), os.Stderr) })
 
@@ -94,4 +101,22 @@ func convert[T any](t *testing.T, o *unstructured.Unstructured) T {
 		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
 	}
 	return typed
+}
+
+// withoutHooks is objects without what only looks before and after an installation.
+func withoutHooks(t *testing.T, values string) []*unstructured.Unstructured {
+	t.Helper()
+	return slices.DeleteFunc(objects(t, values), func(o *unstructured.Unstructured) bool {
+		return o.GetAnnotations()["helm.sh/hook"] != ""
+	})
+}
+
+// contentIsThere says whether the chart has dashboards and rules of its own.
+func contentIsThere(t *testing.T) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "files", "*.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files) > 0
 }

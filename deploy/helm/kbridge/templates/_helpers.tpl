@@ -94,6 +94,12 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
+{{- /* Where the HTTP server is reached from within the pod. */ -}}
+{{- define "kbridge.localAddress" -}}
+{{- $host := dig "server" "address" ":8080" .Values.config | trimSuffix (printf ":%s" (include "kbridge.port" .)) -}}
+{{- printf "%s:%s" (has $host (list "" "0.0.0.0" "[::]") | ternary "127.0.0.1" $host) (include "kbridge.port" .) -}}
+{{- end -}}
+
 {{- /* The folder of the volume. The image's environment names it too. */ -}}
 {{- define "kbridge.dataDir" -}}/var/lib/kbridge{{- end -}}
 
