@@ -11,7 +11,7 @@ RACE ?=
 
 .PHONY: help
 help: ## Shows what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Builds bin/kbridge
@@ -34,10 +34,18 @@ test: cluster ## Runs every test, with the real API server and the real brokers
 cluster: ## Builds etcd and kube-apiserver for the tests, unless they are there
 	@go run ./internal/testcluster/build
 
+.PHONY: chart
+chart: ## Tests the Helm chart: lint, what it renders, and that an API server takes it
+	go test $(RACE) -count=1 -timeout 40m ./test/chart
+
+.PHONY: install-test
+install-test: ## Installs kbridge with Helm on a cluster with a real node; needs Linux, root and Debian's packages
+	go test -tags install -count=1 -timeout 60m -v ./test/install
+
 .PHONY: lint
 lint: ## Runs vet and golangci-lint
-	go vet ./...
-	go run $(GOLANGCI_LINT) run ./...
+	go vet -tags install ./...
+	go run $(GOLANGCI_LINT) run --build-tags install ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzzes what parses bytes from outside, FUZZTIME (default 30s) each
@@ -56,5 +64,5 @@ bench-growth: ## Measures how they grow, up to 1,000,000 objects; about an hour
 	go run ./bench -run '^growth' $(BENCH)
 
 .PHONY: generate
-generate: ## Makes generated files anew: config/schema.json, tables in docs/CONFIG.md
+generate: ## Makes generated files anew: config/schema.json, tables in docs/CONFIG.md, the chart's schema and README
 	go generate ./...

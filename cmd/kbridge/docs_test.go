@@ -69,7 +69,7 @@ func TestTheCommandsAndFlagsInTheDocsExist(t *testing.T) {
 	for _, doc := range []string{"README.md", "docs/CONFIG.md", "docs/DESIGN.md", "docs/EVENTS.md", "docs/METRICS.md", "docs/SECURITY.md", "examples/quickstart.yaml", "examples/nats.yaml"} {
 		text := read(t, doc)
 		for _, name := range matches(text, `(?:^|[\s'"`+"`"+`(\[])--([a-z][a-z-]+)`) {
-			if !flags[name] && !slices.Contains([]string{"from-literal", "field-selector", "nkey"}, name) { // of kubectl and nats
+			if !flags[name] && !slices.Contains([]string{"from-literal", "field-selector", "nkey", "create-namespace", "wait"}, name) { // of kubectl, nats and helm
 				t.Errorf("%s names the flag --%s, which no command has", doc, name)
 			}
 		}

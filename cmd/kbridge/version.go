@@ -30,7 +30,7 @@ func versionCommand(stdout io.Writer) *cobra.Command {
 // revision is the commit that the binary was built from, where the build recorded it.
 func revision() string {
 	if commit != "" {
-		return short(commit)
+		return abbreviated(commit)
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -38,10 +38,10 @@ func revision() string {
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
-			return short(s.Value)
+			return abbreviated(s.Value)
 		}
 	}
 	return ""
 }
 
-func short(commit string) string { return " (" + commit[:min(12, len(commit))] + ")" }
+func abbreviated(commit string) string { return " (" + commit[:min(12, len(commit))] + ")" }
