@@ -30,6 +30,7 @@ config:
   resources: [{resource: configmaps, namespaces: [churn]}]
   sinks: [{name: bus, nats: {urls: ["nats://nats:4222"], stream: {name: K8S}}}]
 probes: {readiness: {periodSeconds: 1}}
+gracePeriodSeconds: 3
 `)
 	p := r.awaitReady(nil)
 	c := startChurn(t, "churn")

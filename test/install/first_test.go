@@ -19,9 +19,10 @@ func first() (int, error) {
 	if err := makeMachine(os.Getenv(dirVariable)); err != nil {
 		return 1, fmt.Errorf("make the node's machine: %w", err)
 	}
-	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
-		Env: append(os.Environ(), stageVariable+"=tests"), Files: []uintptr{0, 1, 2},
-	})
+	if err := os.Setenv(stageVariable, "tests"); err != nil {
+		return 1, err
+	}
+	pid, err := syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 	if err != nil {
 		return 1, fmt.Errorf("start the tests: %w", err)
 	}

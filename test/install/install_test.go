@@ -100,6 +100,7 @@ config:
   sinks: [{name: out, stdout: {}}]
 persistence: {enabled: true}
 probes: {readiness: {periodSeconds: 1}}
+gracePeriodSeconds: 3
 `
 
 // printed are the events in the pod's log, by the name of their object.
@@ -153,7 +154,7 @@ func TestAnUpgradeGoesOnFromTheStateAndAWrongOneChangesNothing(t *testing.T) {
 	})
 	t.Run("what only kbridge finds wrong fails before anything is changed", func(t *testing.T) {
 		out, err := r.helm(values("a/b"), "upgrade", releaseName, chart, "--reset-values", "--wait", "--timeout", "1m")
-		if err == nil || !strings.Contains(out, `cluster: "a/b", expected letters`) {
+		if err == nil || !strings.Contains(out, `expected letters, digits`) {
 			t.Errorf("%v: %s", err, out)
 		}
 		unchanged(t)
@@ -216,7 +217,7 @@ func TestAMissingPermissionIsNamedInReadyzAndInThePodsEvents(t *testing.T) {
 	if err == nil {
 		t.Fatalf("it is taken: %s", out)
 	}
-	want := `resource configmaps: configmaps is forbidden: User "system:serviceaccount:forbidden:kbridge" cannot`
+	want := `configmaps is forbidden: User "system:serviceaccount:forbidden:kbridge" cannot`
 	eventually(t, "the pod's events name it", func() error {
 		if events := r.events(); !strings.Contains(events, "Readiness probe failed: kbridge: ") || !strings.Contains(events, want) {
 			return errors.New(events)

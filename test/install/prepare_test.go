@@ -280,7 +280,10 @@ func (b builder) golang() error {
 			return err
 		}
 	}
-	settings := []string{"config", "--workingdir", "/go", "--env", "PATH=/usr/local/go/bin:/go/bin:/bin", "--env", "GOPATH=/go", "--env", "GOTOOLCHAIN=local"}
+	settings := []string{"config", "--workingdir", "/go"}
+	for _, variable := range []string{"PATH=/usr/local/go/bin:/go/bin:/bin", "HOME=/root", "GOPATH=/go", "GOTOOLCHAIN=local", "GOMODCACHE=" + hostModules, "GOCACHE=" + hostCache} {
+		settings = append(settings, "--env", variable)
+	}
 	for _, name := range []string{"GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE"} {
 		value, err := goEnv(name)
 		if err != nil {
@@ -310,10 +313,16 @@ func dockerfileGo() (string, error) {
 	return "", errors.New("the Dockerfile has no ARG GO_VERSION")
 }
 
+// Where a build finds this machine's caches: not where the Dockerfile has the builder's.
+const (
+	hostModules = "/host/modules"
+	hostCache   = "/host/cache"
+)
+
 // kbridge builds the Dockerfile, with this machine's Go and its caches.
 func (b builder) kbridge(name, archives string) error {
 	args := []string{"bud", "-q", "--isolation", "chroot", "--pull-never", "--network", "host"}
-	for variable, target := range map[string]string{"GOROOT": "/usr/local/go", "GOMODCACHE": "/go/pkg/mod", "GOCACHE": "/root/.cache/go-build"} {
+	for variable, target := range map[string]string{"GOROOT": "/usr/local/go", "GOMODCACHE": hostModules, "GOCACHE": hostCache} {
 		dir, err := goEnv(variable)
 		if err != nil {
 			return err
