@@ -75,7 +75,7 @@ func TestAPodThatCouldNotWorkIsNotMade(t *testing.T) {
 		"{config: {resources: [{resource: pods, lableSelector: a=b}]}}":               "additional properties 'lableSelector' not allowed",
 		"{config: {sinks: [{name: a}]}}":                                              "'oneOf' failed",
 		"{config: {resources: []}}":                                                   "minItems",
-		"{persistance: {enabled: false}}":                                             "additional properties 'persistance' not allowed",
+		"{persistencee: {enabled: false}}":                                            "additional properties 'persistencee' not allowed",
 		"{image: {tagg: x}}":                                                          "additional properties 'tagg' not allowed",
 		"{clusterSize: huge}":                                                         "must be one of 'small', 'medium', 'large', 'xlarge'",
 		"{replicas: 2}":                                                               "maximum: got 2, want 1",
