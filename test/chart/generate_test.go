@@ -202,7 +202,7 @@ func flow(n *yaml.Node) string {
 func valuesSchema(t *testing.T, list []value) []byte {
 	t.Helper()
 	s := objectSchema(t, list)
-	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["$schema"] = "http://json-schema.org/draft-07/schema#" // what every Helm knows
 	s["title"] = "Values of the chart kbridge"
 	// What a chart that has this one as a part hands to all its parts.
 	s["properties"].(map[string]any)["global"] = map[string]any{"type": "object"}

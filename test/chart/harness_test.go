@@ -66,6 +66,11 @@ func objects(t *testing.T, values string, args ...string) []*unstructured.Unstru
 	if err != nil {
 		t.Fatal(err)
 	}
+	return parseObjects(t, text)
+}
+
+func parseObjects(t *testing.T, text string) []*unstructured.Unstructured {
+	t.Helper()
 	var list []*unstructured.Unstructured
 	for doc := range strings.SplitSeq(text, "\n---\n") {
 		o := &unstructured.Unstructured{}
