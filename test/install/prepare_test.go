@@ -19,6 +19,7 @@ import (
 	"github.com/kbridge-io/kbridge/internal/testbuild"
 	"github.com/kbridge-io/kbridge/internal/testcluster"
 	"github.com/kbridge-io/kbridge/internal/testhelm"
+	"github.com/kbridge-io/kbridge/internal/testserver"
 )
 
 // chart is the chart's folder, and source the repository.
@@ -62,8 +63,8 @@ var packages = []string{
 	"iproute2", "iptables", "nftables",
 }
 
-// prepare installs and builds what is missing.
-func prepare() (made, error) {
+// prepare installs and builds what is missing. What belongs to this run alone goes into dir.
+func prepare(dir string) (made, error) {
 	ctx := context.Background()
 	if err := installPackages(); err != nil {
 		return made{}, err
@@ -81,18 +82,31 @@ func prepare() (made, error) {
 		return made{}, err
 	}
 	m.kube = programs.Path("kube")
-	cache, err := testbuild.CacheDir("images", "")
-	if err != nil {
-		return made{}, err
-	}
-	b := builder{store: filepath.Join(cache, "store"), run: filepath.Join(cache, "run")}
-	m.images = filepath.Join(cache, "archives")
+	m.images = filepath.Join(dir, "images")
 	if err := os.MkdirAll(m.images, 0o755); err != nil {
 		return made{}, err
 	}
 	if m.kbridge, err = chartImage(); err != nil {
 		return made{}, err
 	}
+	return m, m.buildImages(ctx, programs)
+}
+
+// buildImages builds the images in a store that the user's runs share, one at a time, and writes them into this run's folder.
+func (m *made) buildImages(ctx context.Context, programs testbuild.Set) error {
+	cache, err := testbuild.CacheDir("images", "")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return err
+	}
+	lock, err := testserver.LockFile(ctx, filepath.Join(cache, "lock"), nil)
+	if err != nil {
+		return fmt.Errorf("wait for another process to build images: %w", err)
+	}
+	defer lock.Release()
+	b := builder{store: filepath.Join(cache, "store"), run: filepath.Join(cache, "run")}
 	for _, step := range []struct {
 		what string
 		do   func() error
@@ -101,14 +115,15 @@ func prepare() (made, error) {
 		{"kbridge's image", func() error { return b.kbridge(m.kbridge, m.images) }},
 		{"the image of a pod's first process", func() error { return b.program(programs.Path("pause"), pauseImage, m.images) }},
 		{"the image of nats-server", func() error { return b.program(programs.Path("nats-server"), natsImage, m.images) }},
+		{"room", b.prune},
 	} {
 		began := time.Now()
 		if err := step.do(); err != nil {
-			return made{}, fmt.Errorf("make %s: %w", step.what, err)
+			return fmt.Errorf("make %s: %w", step.what, err)
 		}
 		fmt.Fprintf(os.Stderr, "install: %s: %s\n", step.what, time.Since(began).Round(100*time.Millisecond))
 	}
-	return m, nil
+	return nil
 }
 
 func installPackages() error {
@@ -362,12 +377,15 @@ func (b builder) program(path, name, archives string) error {
 	return b.archive(name, archives)
 }
 
+// prune forgets what was built before under the same names.
+func (b builder) prune() error {
+	_, err := b.buildah("rmi", "--prune", "--force")
+	return err
+}
+
 // archive writes the image for containerd to import.
 func (b builder) archive(name, archives string) error {
 	file := filepath.Join(archives, strings.NewReplacer("/", "_", ":", "_").Replace(name)+".tar")
-	if err := os.RemoveAll(file); err != nil {
-		return err
-	}
 	_, err := b.buildah("push", "-q", name, "oci-archive:"+file+":"+name)
 	return err
 }

@@ -47,15 +47,15 @@ func outside() (code int, err error) {
 	if os.Geteuid() != 0 {
 		return 1, errors.New("a node needs root")
 	}
-	made, err := prepare()
-	if err != nil {
-		return 1, err
-	}
 	dir, err := os.MkdirTemp("", "kbridge-install-")
 	if err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	made, err := prepare(dir)
+	if err != nil {
+		return 1, err
+	}
 	groups, err := makeGroups()
 	if err != nil {
 		return 1, err
