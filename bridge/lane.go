@@ -431,12 +431,6 @@ func (l *Lane) Usage() (bytes int64, events, waiting int) {
 	return l.bytes, l.events, len(l.waiting)
 }
 
-func (l *Lane) isFolding() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.folding
-}
-
 // Err says which first snapshots have not begun: until then what changes is folded into
 // them. It returns nil when all have.
 func (l *Lane) Err() error {

@@ -58,13 +58,13 @@ func (d *doubt) raise(urgent bool) {
 	}
 }
 
-// settle says that there is none any more, and returns what there was.
-func (d *doubt) settle() (raised, urgent bool) {
+// settle says that there is none any more, and returns whether it was urgent.
+func (d *doubt) settle() (urgent bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	raised, urgent = d.raised, d.urgent
+	urgent = d.urgent
 	d.raised, d.urgent = false, false
-	return raised, urgent
+	return urgent
 }
 
 func (d *doubt) is() (raised, urgent bool) {
@@ -172,7 +172,7 @@ func (v *verifier) verify(ctx context.Context) {
 		if !v.awaitWatch(ctx) {
 			return
 		}
-		_, urgent := v.requests.doubt.settle()
+		urgent := v.requests.doubt.settle()
 		found, err := v.compare(ctx)
 		switch {
 		case ctx.Err() != nil:
