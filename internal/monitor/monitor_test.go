@@ -62,7 +62,7 @@ func (s *served) dial(from string) net.Conn {
 
 // ask sends a request over the connection and returns the status, and the answer's
 // header.
-func (s *served) ask(c net.Conn, path string, header ...string) *http.Response {
+func (s *served) ask(c net.Conn, path string, header ...string) answer {
 	s.t.Helper()
 	c.SetDeadline(time.Now().Add(patience))
 	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: kbridge\r\n%s\r\n", path, strings.Join(header, ""))
@@ -74,7 +74,13 @@ func (s *served) ask(c net.Conn, path string, header ...string) *http.Response {
 	if _, err := io.Copy(io.Discard, response.Body); err != nil {
 		s.t.Fatalf("%s: %v", path, err)
 	}
-	return response
+	return answer{response.StatusCode, response.Header}
+}
+
+// answer is a response whose body has been read.
+type answer struct {
+	status int
+	header http.Header
 }
 
 // isOpen says whether the server has the connection still.
@@ -137,7 +143,7 @@ func TestThousandsOfIdleConnectionsAreBoundedAndProbesAnswered(t *testing.T) {
 		}
 		if i%100 == 0 {
 			for _, path := range []string{"/healthz", "/readyz"} {
-				if got := s.ask(s.dial("127.0.0.4"), path).StatusCode; got != http.StatusOK {
+				if got := s.ask(s.dial("127.0.0.4"), path).status; got != http.StatusOK {
 					t.Fatalf("%s while %d connections are open: %d", path, i+1, got)
 				}
 			}
@@ -151,12 +157,12 @@ func TestThousandsOfIdleConnectionsAreBoundedAndProbesAnswered(t *testing.T) {
 		t.Errorf("%v connections are counted as closed, of %d", got, count)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-		if got := s.ask(s.dial("127.0.0.4"), path).StatusCode; got != http.StatusOK {
+		if got := s.ask(s.dial("127.0.0.4"), path).status; got != http.StatusOK {
 			t.Errorf("%s answers %d", path, got)
 		}
 	}
 	// Who has one connection keeps it while another client has too many.
-	if got := s.ask(scraper, "/metrics").StatusCode; got != http.StatusOK {
+	if got := s.ask(scraper, "/metrics").status; got != http.StatusOK {
 		t.Errorf("the scraper's connection answers %d", got)
 	}
 }
@@ -169,7 +175,7 @@ func TestAClientThatHasAllConnectionsDoesNotKeepItselfFromProbing(t *testing.T) 
 		s.dial("127.0.0.1") // where a kubelet may be too
 	}
 	for range 20 {
-		if got := s.ask(s.dial("127.0.0.1"), "/healthz").StatusCode; got != http.StatusOK {
+		if got := s.ask(s.dial("127.0.0.1"), "/healthz").status; got != http.StatusOK {
 			t.Fatalf("/healthz answers %d", got)
 		}
 	}
@@ -228,7 +234,7 @@ func TestScrapesBeyondTheLimitAreToldToComeLaterAndProbesAreNot(t *testing.T) {
 	status := make(chan int)
 	scrape := func(from string) {
 		c := s.dial(from)
-		go func() { status <- s.ask(c, "/metrics").StatusCode }()
+		go func() { status <- s.ask(c, "/metrics").status }()
 	}
 	wait := func() {
 		t.Helper()
@@ -243,8 +249,8 @@ func TestScrapesBeyondTheLimitAreToldToComeLaterAndProbesAreNot(t *testing.T) {
 	refused := func(from, what string) {
 		t.Helper()
 		response := s.ask(s.dial(from), "/metrics")
-		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
-			t.Errorf("%s: %d, Retry-After %q", what, response.StatusCode, response.Header.Get("Retry-After"))
+		if response.status != http.StatusServiceUnavailable || response.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d, Retry-After %q", what, response.status, response.header.Get("Retry-After"))
 		}
 	}
 	for client := range defaultLimits.scrapes / defaultLimits.scrapesEach {
@@ -257,7 +263,7 @@ func TestScrapesBeyondTheLimitAreToldToComeLaterAndProbesAreNot(t *testing.T) {
 	}
 	refused("127.0.0.9", "one more scrape than there may be")
 	for _, path := range []string{"/healthz", "/readyz"} {
-		if got := s.ask(s.dial("127.0.0.10"), path).StatusCode; got != http.StatusOK {
+		if got := s.ask(s.dial("127.0.0.10"), path).status; got != http.StatusOK {
 			t.Errorf("%s answers %d", path, got)
 		}
 	}
