@@ -544,7 +544,7 @@ func (w *world) after(d time.Duration, do func()) {
 // step is one thing that happens, and some time after it.
 func (w *world) step() {
 	switch n := w.rng.IntN(100); {
-	case n < 1:
+	case n < 1 && w.chance(0.1): // it takes as long as a world does
 		w.burst()
 	case n < 60:
 		for range 1 + w.rng.IntN(pick(w.rng, 1, 3, 10)) {
