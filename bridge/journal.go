@@ -21,11 +21,13 @@ type journal struct {
 	from    uint64
 }
 
-// journalStep is a change of the index, or of the position's label, by number.
+// journalStep is a change of the index, of the position's label, or of the rules that all
+// of the index has been through, by number.
 type journalStep struct {
 	number uint64
 	label  bool
-	text   string        // the label, or the object's key
+	rules  bool
+	text   string        // the label, the rules' name, or the object's key
 	object *event.Object // nil: it is gone
 }
 
@@ -43,6 +45,16 @@ func (j *journal) restate(number uint64, o *event.Object) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.pending = append(j.pending, journalStep{number: number, text: o.Key(), object: o})
+}
+
+// under notes that what was restated before, up to the delta of that number, is all that
+// had been through other rules. Restated bodies are stored in several batches where they
+// are many: until the last of them is, the state must not say that these rules hold, or
+// after a kill the next start would use the others as they are.
+func (j *journal) under(number uint64, rules string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pending = append(j.pending, journalStep{number: number, rules: true, text: rules})
 }
 
 // label puts a label on the position after the delta of that number. A label that
@@ -88,12 +100,14 @@ func (j *journal) collect(settled uint64, change *state.ViewChange, limit int) (
 	n := 0
 	for n < len(j.pending) && j.pending[n].number <= settled {
 		s := j.pending[n]
-		if !s.label && len(change.Objects) >= limit {
+		if !s.label && !s.rules && len(change.Objects) >= limit {
 			more = true // a label belongs to the objects before it
 			break
 		}
 		n++
 		switch {
+		case s.rules:
+			j.info.Rules, j.dirty = s.text, true
 		case s.label:
 			if j.info.Position != s.text {
 				j.info.Position, j.dirty = s.text, true
@@ -132,8 +146,12 @@ func (j *journal) compact() {
 	}
 	last := j.pending[len(j.pending)-1]
 	newest := make(map[string]*event.Object, j.packed)
+	var rules []journalStep // one at most, behind what is restated
 	for _, s := range j.pending {
-		if !s.label {
+		switch {
+		case s.rules:
+			rules = []journalStep{{number: last.number, rules: true, text: s.text}}
+		case !s.label:
 			newest[s.text] = s.object
 		}
 	}
@@ -145,7 +163,7 @@ func (j *journal) compact() {
 	for key, o := range newest {
 		j.pending = append(j.pending, journalStep{number: last.number, text: key, object: o})
 	}
-	j.pending = append(j.pending, last)
+	j.pending = append(append(j.pending, rules...), last)
 	j.packed = len(j.pending)
 }
 

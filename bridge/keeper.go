@@ -114,27 +114,28 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	f := &Feed{id: id, index: index, ports: ports, journal: &journal{}}
 	known := &Known{Again: map[string]string{}}
 	objects := map[string]*event.Object{}
-	var err error
+	info, err := k.store.Info(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	var rescan func(*event.Object) *event.Object
+	if from := info.Rules; from != rules.Name && rules.Rescan != nil {
+		rescan = func(o *event.Object) *event.Object { return rules.Rescan(from, o) }
+	}
 	known.ViewInfo, err = k.store.LoadView(id, func(o *event.Object) error {
+		if rescan != nil {
+			o = rescan(o) // before anything has it, the index's file too
+		}
 		o = index.Keep(o)
+		if rescan != nil {
+			f.journal.restate(0, o)
+		}
 		known.Objects = append(known.Objects, o)
 		objects[o.Key()] = o
 		return nil
 	})
 	if err != nil {
 		return nil, nil, err
-	}
-	var rescan func(*event.Object) *event.Object
-	if from := known.Rules; from != rules.Name && rules.Rescan != nil {
-		rescan = func(o *event.Object) *event.Object { return rules.Rescan(from, o) }
-	}
-	if rescan != nil {
-		for i, o := range known.Objects {
-			o.Aside.Release()
-			o = index.Keep(rescan(o))
-			known.Objects[i], objects[o.Key()] = o, o
-			f.journal.restate(0, o)
-		}
 	}
 	if known.Cluster != k.cluster || known.Version != version {
 		known.Position = "" // of another cluster, or with bodies of another version
@@ -149,6 +150,10 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	}
 	f.journal.info = known.ViewInfo
 	f.journal.info.Cluster, f.journal.info.Version, f.journal.info.Rules = k.cluster, version, rules.Name
+	if rescan != nil {
+		f.journal.info.Rules = "" // none that have a name, until all is stored
+		f.journal.under(0, rules.Name)
+	}
 	f.journal.dirty = true
 	k.registered.Lock()
 	defer k.registered.Unlock()

@@ -55,6 +55,12 @@ func (m *memory) Contents() (state.Contents, error) {
 func (m *memory) Retain([]state.ViewID, []state.LaneID) error { return nil }
 func (m *memory) Close() error                                { return nil }
 
+func (m *memory) Info(id state.ViewID) (state.ViewInfo, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.views[id].info, nil
+}
+
 func (m *memory) LoadView(id state.ViewID, each func(*event.Object) error) (state.ViewInfo, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

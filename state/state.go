@@ -18,6 +18,9 @@ import (
 type Store interface {
 	// Contents lists what is stored.
 	Contents() (Contents, error)
+	// Info returns what is stored of a watch beside its index; the zero ViewInfo where
+	// nothing is.
+	Info(id ViewID) (ViewInfo, error)
 	// LoadView returns what is stored of a watch, and calls each with every object of
 	// its index, in no particular order. A watch that is not stored has the zero
 	// ViewInfo and no objects. With an error, what each was given is not the index: that
@@ -69,7 +72,8 @@ type ViewInfo struct {
 	Cluster string `json:"cluster"`
 	// Version is the API version that the bodies have.
 	Version string `json:"version"`
-	// Rules are the drops and the redaction that the bodies have been through.
+	// Rules are the drops and the redaction that all of the bodies have been through. Empty:
+	// they have not been through the same ones.
 	Rules string `json:"rules"`
 }
 

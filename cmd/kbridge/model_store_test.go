@@ -67,6 +67,15 @@ func (s *scriptedStore) Contents() (state.Contents, error) {
 	}, nil
 }
 
+func (s *scriptedStore) Info(id state.ViewID) (state.ViewInfo, error) {
+	s.d.w.mu.Lock()
+	defer s.d.w.mu.Unlock()
+	if v := s.d.views[id]; v != nil {
+		return v.info, nil
+	}
+	return state.ViewInfo{}, nil
+}
+
 func (s *scriptedStore) LoadView(id state.ViewID, each func(*event.Object) error) (state.ViewInfo, error) {
 	s.d.w.mu.Lock()
 	s.loads++

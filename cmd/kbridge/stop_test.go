@@ -74,6 +74,8 @@ var _ state.Store = (*fakeStore)(nil)
 
 func (s *fakeStore) Contents() (state.Contents, error) { return state.Contents{}, nil }
 
+func (s *fakeStore) Info(state.ViewID) (state.ViewInfo, error) { return state.ViewInfo{}, nil }
+
 func (s *fakeStore) LoadView(state.ViewID, func(*event.Object) error) (state.ViewInfo, error) {
 	return state.ViewInfo{}, nil
 }

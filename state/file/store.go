@@ -35,6 +35,21 @@ func (s *Store) Contents() (c state.Contents, err error) {
 	return c, err
 }
 
+// Info implements state.Store.
+func (s *Store) Info(id state.ViewID) (info state.ViewInfo, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		t, err := openTable(tx, viewsBucket, []byte(id))
+		if t == nil || err != nil {
+			return err
+		}
+		if err := json.Unmarshal(t.info, &info); err != nil {
+			return errors.Join(errDamaged, err)
+		}
+		return nil
+	})
+	return info, err
+}
+
 // LoadView implements state.Store.
 func (s *Store) LoadView(id state.ViewID, each func(*event.Object) error) (info state.ViewInfo, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {

@@ -55,6 +55,9 @@ func Read(s state.Store, lanes ...state.LaneID) (Content, error) {
 		}); err != nil {
 			return c, err
 		}
+		if info, err := s.Info(id); err != nil || info != v.Info {
+			return c, fmt.Errorf("of watch %s alone %+v is read, and with its objects %+v: %w", id, info, v.Info, err)
+		}
 		c.Views[id] = v
 	}
 	for _, id := range lanes {
