@@ -113,7 +113,7 @@ func TestTheCloudEventsSDKReadsBothFormats(t *testing.T) {
 			t.Errorf("subject is %s", m.Subject)
 		}
 		texts = append(texts, fmt.Sprint(m.Header["content-type"]))
-		if id := m.Header.Get(jetstream.MsgIDHeader); id != "kubernetes://prod.eu/apis/apps/v1/deployments/u."+fmt.Sprint(format) {
+		if id := m.Header.Get(jetstream.MsgIDHeader); id != "kubernetes://prod.eu/apis/apps/v1/deployments/u."+fmt.Sprint(format)+"/s-1" {
 			t.Errorf("Nats-Msg-Id is %q", id)
 		}
 	}
