@@ -388,9 +388,7 @@ func (p *Port) touch(key event.Key) {
 func (p *Port) restore(key event.Key, r state.Behind, indexed *event.Object, unsure bool) {
 	b := &behind{key: key, port: p, uid: r.UID, version: r.ResourceVersion, gone: r.Gone, first: r.First, guessed: r.Guessed, deltas: 1, inferred: true, unsure: unsure}
 	b.goneAt = time.Now()
-	if indexed != nil && r.Gone != nil && indexed.UID == r.NowUID && indexed.ResourceVersion == r.NowResourceVersion {
-		b.now, b.nowAt = indexed, b.goneAt
-	} else if indexed != nil && (b.uid == "" || newer(indexed.ResourceVersion, b.version)) && (b.gone == nil || after(indexed, b.gone, p.resource.Selected)) {
+	if indexed != nil && isThere(indexed, &r, p.resource.Selected) {
 		b.now, b.nowAt = indexed, b.goneAt
 	}
 	if b.now != nil && b.gone == nil && b.uid != "" && b.uid != b.now.UID {
@@ -398,6 +396,12 @@ func (p *Port) restore(key event.Key, r state.Behind, indexed *event.Object, uns
 	}
 	if b.now != nil && unsure {
 		b.maybe = b.now.UID
+	}
+	if b.gone != nil && b.now == nil && indexed != nil && indexed.UID == b.gone.UID {
+		if p.ended == nil {
+			p.ended = map[event.Key]*event.Object{}
+		}
+		p.ended[key] = indexed
 	}
 	p.touch(key)
 	p.doubtful[key] = struct{}{}
@@ -409,12 +413,31 @@ func (p *Port) restore(key event.Key, r state.Behind, indexed *event.Object, uns
 	p.enqueue(b)
 }
 
-// after says that the object is there after the other one has gone: made anew, or back
-// in the selection.
-func after(o, gone *event.Object, selected bool) bool {
-	c, ok := event.CompareVersions(o.ResourceVersion, gone.ResourceVersion)
-	// Where versions do not compare, a state too many does no harm: its end comes again.
-	return c > 0 || !ok && (o.UID != gone.UID || selected && o.ResourceVersion != gone.ResourceVersion)
+// isBack tells of the objects that a record says are gone and that a list has found as the
+// index has them, so that no delta came of them. The lane's lock is held.
+func (p *Port) isBack(number uint64) {
+	for _, o := range p.ended {
+		p.fold(&event.Delta{Type: event.Updated, Resource: p.resource, Object: o, Inferred: true, Time: time.Now()}, number)
+	}
+	p.ended = nil
+}
+
+// isThere says that what the index has of an object is there after what the sink received,
+// and after the end that is recorded: it was made anew, is back in the selection, or was
+// brought back with a backup.
+func isThere(o *event.Object, r *state.Behind, selected bool) bool {
+	switch gone := r.Gone; {
+	case gone == nil:
+		return r.UID == "" || newer(o.ResourceVersion, r.ResourceVersion)
+	case o.UID == r.NowUID && o.ResourceVersion == r.NowResourceVersion:
+		return true
+	case o.Epoch != gone.Epoch:
+		return o.Epoch > gone.Epoch
+	default:
+		c, ok := event.CompareVersions(o.ResourceVersion, gone.ResourceVersion)
+		// Where versions do not compare, a state too many does no harm: its end comes again.
+		return c > 0 || !ok && (o.UID != gone.UID || selected && o.ResourceVersion != gone.ResourceVersion && o.ResourceVersion != r.ResourceVersion)
+	}
 }
 
 // newer says that version a is after b, and where the two do not compare that they differ.

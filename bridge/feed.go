@@ -113,7 +113,7 @@ func (f *Feed) ListEnds(resourceVersion string) {
 	}
 	f.Position(resourceVersion)
 	for _, p := range f.ports {
-		p.endList(resourceVersion)
+		p.endList(resourceVersion, f.number)
 	}
 }
 

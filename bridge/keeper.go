@@ -226,23 +226,25 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ticker.C:
-			// What waits is written at once, but not again and again to a disk that fails.
-			g := k.gather()
-			if urgent := (g.more || g.awaited) && pause == storeEvery; !urgent && time.Since(last) < pause {
-				continue
-			}
-			err := k.Store()
-			if errors.Is(err, state.ErrFenced) {
-				return err
-			}
-			last = time.Now()
-			if failures++; err == nil {
-				failures = 0
-			}
-			pause = min(storeEvery<<min(failures, 10), longestStorePause)
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			return nil
 		}
+		// What waits is written at once, but not again and again to a disk that fails.
+		g := k.gather()
+		if urgent := (g.more || g.awaited) && pause == storeEvery; !urgent && time.Since(last) < pause {
+			continue
+		}
+		err := k.Store()
+		if errors.Is(err, state.ErrFenced) {
+			return err
+		}
+		last = time.Now()
+		if failures++; err == nil {
+			failures = 0
+		}
+		pause = min(storeEvery<<min(failures, 10), longestStorePause)
 	}
 }
 

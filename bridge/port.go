@@ -39,6 +39,10 @@ type Port struct {
 	// first step of the watch.
 	doubt   bool
 	horizon string
+	// Objects of which a record says that they are gone, while the index, which may be older,
+	// has this state of them. The watch tells the end again; where a list comes instead, and
+	// finds this very state, a restored backup has brought it back: see isBack.
+	ended map[event.Key]*event.Object
 
 	behind                  map[event.Key]*behind
 	mostBehind              int     // since the map was made
@@ -101,6 +105,9 @@ func (p *Port) encode(d *event.Delta) message {
 func (p *Port) delta(ctx context.Context, d *event.Delta, number uint64) error {
 	l := p.lane
 	l.mu.Lock()
+	if len(p.ended) > 0 {
+		delete(p.ended, d.Key())
+	}
 	if d.Snapshot != "" {
 		p.awaitOwed(ctx)
 	}

@@ -172,10 +172,11 @@ func (p *Port) completeSnapshot() {
 }
 
 // endList says that the list which a first snapshot is of has been handed over.
-func (p *Port) endList(resourceVersion string) {
+func (p *Port) endList(resourceVersion string, number uint64) {
 	p.lane.mu.Lock()
 	defer p.lane.mu.Unlock()
 	p.doubt, p.horizon = false, ""
+	p.isBack(number)
 	p.lane.room.Broadcast() // a snapshot may wait for this
 	if s := p.snapshot; s != nil && s.first && !s.listed {
 		s.listed, s.version = true, resourceVersion
