@@ -17,6 +17,7 @@ type behind struct {
 	uid, version string
 	gone         *event.Object // that object's last state, if it has been deleted since
 	goneAt       time.Time
+	before       []*event.Object // others of that name that went before it, which the sink may have received
 	now          *event.Object // what is there, or nil
 	nowAt        time.Time
 	deltas       int     // folded into this
@@ -67,7 +68,7 @@ func (p *Port) fold(d *event.Delta, number uint64) {
 		// An acknowledgement that came after the last batch was lost with the process,
 		// so the sink may know this object too. One deletion too many does no harm.
 		if b.gone != nil && b.gone.UID != d.Object.UID {
-			p.putGone(b, true)
+			b.before = append(b.before, b.gone)
 		}
 		b.uid, b.version, b.guessed = d.Object.UID, d.Object.ResourceVersion, true
 		b.gone, b.goneAt, b.now = d.Object, d.Time, nil
@@ -75,7 +76,7 @@ func (p *Port) fold(d *event.Delta, number uint64) {
 		b.now = nil // it came and went while the sink was behind
 		p.metrics.unseen.Inc()
 	}
-	if b.now == nil && b.gone == nil {
+	if b.now == nil && b.gone == nil && len(b.before) == 0 {
 		p.metrics.folded.Add(float64(b.deltas))
 		p.drop(b)
 		p.tellVerified()
@@ -219,11 +220,19 @@ func (p *Port) emit() bool {
 	if b == nil || !p.mayGo() || !b.isStored() {
 		return false
 	}
+	if len(b.before) > 0 {
+		o := b.before[0]
+		b.before = b.before[1:]
+		b.deltas--
+		p.putGone(o, b.goneAt, true, base{o.UID, o.ResourceVersion, o, true})
+		p.touch(b.key)
+		return true
+	}
 	p.unlink(b)
 	events := 0
 	inferred := b.inferred || b.deltas != 1
 	if b.gone != nil {
-		p.putGone(b, inferred)
+		p.putGone(b.gone, b.goneAt, inferred, base{b.uid, b.version, b.gone, b.guessed})
 		b.uid, b.version = "", ""
 		events++
 	}
@@ -257,8 +266,8 @@ func (b *behind) isStored() bool {
 }
 
 // putGone puts the deletion of what the sink had into the window.
-func (p *Port) putGone(b *behind, inferred bool) {
-	p.put(&event.Delta{Type: event.Deleted, Resource: p.resource, Object: b.gone, Inferred: inferred, Time: b.goneAt}, base{b.uid, b.version, b.gone, b.guessed})
+func (p *Port) putGone(o *event.Object, at time.Time, inferred bool, was base) {
+	p.put(&event.Delta{Type: event.Deleted, Resource: p.resource, Object: o, Inferred: inferred, Time: at}, was)
 }
 
 // put encodes a delta that was folded or is part of a snapshot, and puts it into the
@@ -340,7 +349,7 @@ func (p *Port) record(key event.Key) *state.Behind {
 			}
 		}
 		if b != nil {
-			gone(b.gone)
+			gone(b.firstGone())
 		}
 		if uid, version := p.comes(key); r.Gone != nil {
 			r.NowUID, r.NowResourceVersion = uid, version
@@ -351,12 +360,24 @@ func (p *Port) record(key event.Key) *state.Behind {
 	}
 	if b != nil {
 		r := &state.Behind{UID: b.uid, ResourceVersion: b.version, Gone: b.gone, First: b.first, Guessed: b.guessed}
-		if b.gone != nil && b.now != nil {
+		if len(b.before) > 0 {
+			o := b.before[0]
+			r.UID, r.ResourceVersion, r.Gone, r.Guessed = o.UID, o.ResourceVersion, o, true
+		}
+		if r.Gone != nil && b.now != nil {
 			r.NowUID, r.NowResourceVersion = b.now.UID, b.now.ResourceVersion
 		}
 		return r
 	}
 	return nil
+}
+
+// firstGone is the deletion that comes first, or nil.
+func (b *behind) firstGone() *event.Object {
+	if len(b.before) > 0 {
+		return b.before[0]
+	}
+	return b.gone
 }
 
 // comes is what the sink has of an object when all that is under way or owed has

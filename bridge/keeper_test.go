@@ -343,6 +343,38 @@ func TestAnObjectThatABackupBroughtBackAsTheIndexHasItIsToldAgain(t *testing.T) 
 	}
 }
 
+// After a kill the sink may have received any of the objects of one name that came and went.
+func TestDeletionsThatMayHaveBeenSentBeforeAKillWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{}
+		m.views[viewName] = memoryView{state.ViewInfo{Position: "1", Listed: true, Cluster: "cluster", Version: "v1"}, nil}
+		m.lanes[state.LaneID{Sink: "sink0", View: viewName}] = memoryLane{
+			state.LaneInfo{Position: "1"},
+			map[string]state.Behind{"shop/a": {UID: "a0", ResourceVersion: "1", Gone: thing("a", "a0", 1)}},
+		}
+		s.version = 1
+		const made = 20
+		for range made {
+			s.has("a")
+			s.gone("a")
+		}
+		l := start(t, m, s, setup{change: []change{folds}}, d)
+		l.resume()
+		for n := 0; n < made+1; n++ {
+			l.store()
+			if err := l.rigs[0].check(); err != nil {
+				t.Fatal(err)
+			}
+			d.answer(1)
+		}
+		d.run()
+		l.drain()
+		if got := d.told(); len(got) != made+1 || !strings.HasPrefix(got[0], "deleted a0/") || !strings.HasPrefix(got[made], fmt.Sprintf("deleted a%d/", made)) {
+			t.Errorf("the sink got %s", got)
+		}
+	})
+}
+
 // A batch takes many times its size while it is written.
 func TestManyObjectsAreStoredInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -119,6 +119,17 @@ func (b *broker) dislikes() bool {
 	return true
 }
 
+// likes says that nothing keeps an object's events from being taken: no marker either, for
+// which they would wait.
+func (b *broker) likes(key event.Key) bool {
+	for disliked := range b.disliked {
+		if disliked == key || disliked.Name == "_snapshot" && disliked.Group == key.Group && disliked.Resource == key.Resource {
+			return false
+		}
+	}
+	return true
+}
+
 // takes says that the broker may ever take an event.
 func (b *broker) takes(e *event.Event) bool {
 	t, disliked := b.disliked[e.Key]
@@ -129,6 +140,11 @@ func (b *broker) takes(e *event.Event) bool {
 func (b *broker) heal() {
 	b.latency, b.failing, b.losing, b.refusing = time.Millisecond, 0, 0, 0
 	b.setDown(false, false)
+	if _, _, ok := b.w.favourite(b.name); !ok && len(b.disliked) > 0 {
+		// The selection has changed: what it still selects is what the broker never takes.
+		b.w.tracef("* %s takes everything", b.name)
+		b.disliked = nil
+	}
 }
 
 // setDown begins or ends an outage. A broker that is away either fails what is sent to

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer"
 	"github.com/kbridge-io/kbridge/internal/scriptedapi"
 	"github.com/kbridge-io/kbridge/internal/spill"
@@ -810,6 +811,13 @@ func (w *world) heal() {
 	for _, b := range w.brokers {
 		b.heal()
 	}
+	for _, s := range w.cfg.Sinks { // what is changed while it settles settles itself
+		if gvr, k, ok := w.favourite(s.Name); ok {
+			for _, b := range w.brokers {
+				delete(b.disliked, event.Key{Group: gvr.Group, Resource: gvr.Resource, Namespace: k[0], Name: k[1]})
+			}
+		}
+	}
 	if w.disk != nil {
 		w.disk.failing, w.disk.slow = 0, 0
 	}
@@ -887,6 +895,9 @@ func (w *world) favourite(sink string) (gvr schema.GroupVersionResource, k [2]st
 			continue
 		}
 		for _, k := range w.pools[gvrOf(*r)] {
+			if !w.brokers[sink].likes(event.Key{Group: r.APIGroup(), Resource: r.Resource, Namespace: k[0], Name: k[1]}) {
+				continue
+			}
 			if !slices.Contains(r.ExcludeNamespaces, k[0]) && (len(r.Namespaces) == 0 || slices.Contains(r.Namespaces, k[0])) {
 				return gvrOf(*r), k, true
 			}
