@@ -13,8 +13,9 @@ import (
 // the position at which that is true.
 type journal struct {
 	mu      sync.Mutex
-	pending []journalStep // in order
-	packed  int           // steps that were left when they were compacted last
+	pending []journalStep            // in order
+	packed  int                      // steps that were left when they were compacted last
+	newest  map[string]*event.Object // what compact works with; empty in between
 	info    state.ViewInfo
 	dirty   bool // the info has changed since the last collection
 	ended   bool // the first list has ended, from number on
@@ -145,26 +146,33 @@ func (j *journal) compact() {
 		return
 	}
 	last := j.pending[len(j.pending)-1]
-	newest := make(map[string]*event.Object, j.packed)
+	if j.newest == nil {
+		j.newest = make(map[string]*event.Object, j.packed)
+	}
 	var rules []journalStep // one at most, behind what is restated
 	for _, s := range j.pending {
 		switch {
 		case s.rules:
 			rules = []journalStep{{number: last.number, rules: true, text: s.text}}
 		case !s.label:
-			newest[s.text] = s.object
+			j.newest[s.text] = s.object
 		}
 	}
 	// A list that ended within is settled with the rest.
 	if j.ended && j.from < last.number {
 		j.from = last.number
 	}
-	j.pending = make([]journalStep, 0, len(newest)+1)
-	for key, o := range newest {
+	all := j.pending
+	j.pending = all[:0]
+	for key, o := range j.newest {
 		j.pending = append(j.pending, journalStep{number: last.number, text: key, object: o})
 	}
 	j.pending = append(append(j.pending, rules...), last)
 	j.packed = len(j.pending)
+	clear(all[j.packed:])
+	if clear(j.newest); j.packed > storeObjects {
+		j.newest = nil // a map that was large stays so
+	}
 }
 
 // minCompaction is how many steps a journal may have in any case.
