@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kbridge-io/kbridge/internal/cause"
 )
 
 // watching is one watch that is kept going. It calls the Reflector's ListAndWatch
@@ -99,15 +101,15 @@ func (p pause) sleep(ctx context.Context) {
 	}
 }
 
-// repeated logs a failure that comes back unchanged only once. One goroutine uses it.
+// repeated logs a failure that comes back with the same cause only once. One goroutine uses it.
 type repeated struct {
 	log  *slog.Logger
 	last string
 }
 
 func (r *repeated) warn(msg string, err error) {
-	if text := err.Error(); text != r.last {
-		r.last = text
-		r.log.Warn(msg, "err", text)
+	if c := cause.Of(err); c != r.last {
+		r.last = c
+		r.log.Warn(msg, "err", err)
 	}
 }

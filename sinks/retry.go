@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"strings"
 	"time"
 )
 
@@ -54,14 +52,4 @@ func GivenUp(err, cause error) error {
 		return fmt.Errorf("publish: %w", err)
 	}
 	return fmt.Errorf("publish: %w: %w", err, cause)
-}
-
-// Cause is the error's text without what differs each time, the local port, so that a
-// failure that repeats is recognised.
-func Cause(err error) string {
-	text := err.Error()
-	if op := (*net.OpError)(nil); errors.As(err, &op) {
-		text = strings.ReplaceAll(text, op.Error(), op.Op+" "+op.Err.Error())
-	}
-	return text
 }

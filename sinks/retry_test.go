@@ -3,8 +3,6 @@ package sinks
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,15 +49,5 @@ func TestTheCauseOfWaitingIsTold(t *testing.T) {
 	}
 	if err := GivenUp(ErrClosed, down); !errors.Is(err, ErrClosed) || errors.Is(err, down) {
 		t.Errorf("the error is %v", err)
-	}
-}
-
-func TestTheSameCauseReadsTheSame(t *testing.T) {
-	broken := func(port int) error {
-		address := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
-		return fmt.Errorf("ask: %w", &net.OpError{Op: "read", Net: "tcp", Source: address(port), Addr: address(9092), Err: errors.New("connection reset by peer")})
-	}
-	if a, b := Cause(broken(1)), Cause(broken(2)); a != b || a != "ask: read connection reset by peer" {
-		t.Errorf("%q and %q", a, b)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer"
+	"github.com/kbridge-io/kbridge/internal/cause"
 	"github.com/kbridge-io/kbridge/internal/embedded"
 	"github.com/kbridge-io/kbridge/internal/monitor"
 	"github.com/kbridge-io/kbridge/internal/spill"
@@ -292,9 +293,9 @@ func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client, opti
 			d.log.Warn("kbridge may not get the namespace kube-system: another cluster behind the same address will not be noticed", "err", err)
 			return "", nil
 		}
-		if text := err.Error(); text != logged && ctx.Err() == nil {
-			logged = text
-			d.log.Warn("the cluster's identity is not known yet, trying again (set `cluster` in the configuration to do without)", "server", client.Host(), "err", text)
+		if c := cause.Of(err); c != logged && ctx.Err() == nil {
+			logged = c
+			d.log.Warn("the cluster's identity is not known yet, trying again (set `cluster` in the configuration to do without)", "server", client.Host(), "err", err)
 		}
 		select {
 		case <-time.After(pause):

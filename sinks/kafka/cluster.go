@@ -11,6 +11,7 @@ import (
 
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
+	"github.com/kbridge-io/kbridge/internal/cause"
 	"github.com/kbridge-io/kbridge/sinks"
 )
 
@@ -81,7 +82,7 @@ func (s *Sink) connectAny(ctx context.Context) (*conn, error) {
 		causes = append(causes, fmt.Errorf("connect to %s: %w", address, err))
 	}
 	// The same order each time, so that the same failure reads the same.
-	slices.SortFunc(causes, func(a, b error) int { return strings.Compare(sinks.Cause(a), sinks.Cause(b)) })
+	slices.SortFunc(causes, func(a, b error) int { return strings.Compare(cause.Of(a), cause.Of(b)) })
 	err := causes[0]
 	for _, more := range causes[1:] {
 		err = fmt.Errorf("%w; %w", err, more)

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/kbridge-io/kbridge/sinks"
+	"github.com/kbridge-io/kbridge/internal/cause"
 )
 
 // problems is what keeps events from being delivered, by what it concerns: the
@@ -97,5 +97,5 @@ func causeOf(err error) string {
 	if about := (*aboutPartition)(nil); errors.As(err, &about) {
 		err = about.err
 	}
-	return sinks.Cause(err)
+	return cause.Of(err)
 }

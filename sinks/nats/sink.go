@@ -19,6 +19,7 @@ import (
 
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/internal/cause"
 	"github.com/kbridge-io/kbridge/sinks"
 )
 
@@ -206,7 +207,7 @@ func (s *Sink) release(ses *session) {
 
 // failed notes why nothing can be published. A cause that repeats is logged once.
 func (s *Sink) failed(err error) {
-	key := sinks.Cause(err)
+	key := cause.Of(err)
 	s.mu.Lock()
 	s.cause = err
 	news := s.logged != key
