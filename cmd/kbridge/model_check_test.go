@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kbridge-io/kbridge/config"
@@ -24,6 +25,8 @@ const (
 	secretText = "swordfish"
 	secretB64  = "c3dvcmRmaXNo"
 	noiseText  = "driftwood"
+
+	copyAnnotation = "copy"
 )
 
 // held is what a consumer has under a key.
@@ -146,6 +149,11 @@ func (b *broker) look(s *stored) {
 	}
 	l := b.lineageOf(s.UID)
 	selected := s.Resource.Selected
+	if w.restored && !s.repeated && l.deleted && s.Type != event.Deleted && int64(s.Epoch) == l.newest>>40 {
+		// A backup has brought it back, and nothing differed any more when the histories were
+		// compared: its next deletion has the id of the last one. See docs/GUARANTEES.md.
+		b.expose(s.UID, true)
+	}
 	if v := s.order(); v > l.newest || v == l.newest && !(l.deleted && !selected) || s.Type == event.Deleted && (s.Inferred || !selected) {
 		b.newest.apply(&s.Event)
 	}
@@ -278,6 +286,12 @@ func canonical(data string) string {
 	}
 	if object, ok := content.(map[string]any); ok {
 		delete(object, "data") // redacted or not
+		if metadata, ok := object["metadata"].(map[string]any); ok {
+			if annotations, ok := metadata["annotations"].(map[string]any); ok { // with copies of it
+				delete(annotations, copyAnnotation)
+				delete(annotations, corev1.LastAppliedConfigAnnotation)
+			}
+		}
 		if spec, ok := object["spec"].(map[string]any); ok {
 			delete(spec, "noise")
 		}

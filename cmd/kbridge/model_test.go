@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -625,8 +626,8 @@ func (w *world) put(gvr schema.GroupVersionResource, k [2]string) {
 	o["metadata"].(map[string]any)["annotations"] = annotations
 	if gvr == modelSecrets {
 		o["data"] = map[string]any{"password": base64.StdEncoding.EncodeToString([]byte(secretText + n))}
-		annotations["kubectl.kubernetes.io/last-applied-configuration"] = `{"stringData":{"password":"` + secretText + `"}}`
-		annotations["copy"] = pick(w.rng, "amqp://u:"+secretText+n+"@h/", "Basic "+base64.StdEncoding.EncodeToString([]byte(secretText+n)))
+		annotations[corev1.LastAppliedConfigAnnotation] = `{"stringData":{"password":"` + secretText + `"}}`
+		annotations[copyAnnotation] = pick(w.rng, "amqp://u:"+secretText+n+"@h/", "Basic "+base64.StdEncoding.EncodeToString([]byte(secretText+n)))
 	}
 	o["spec"] = map[string]any{"noise": strings.Repeat(noiseText, pick(w.rng, 1, 1, 20, 200)), "n": n}
 	rv := w.api.Put(gvr, o)
