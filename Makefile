@@ -25,6 +25,10 @@ image: ## Builds the image IMAGE with docker, or with CONTAINER_TOOL
 demo: ## Shows kbridge at work on a cluster of its own, and ends by itself
 	go run ./test/demo
 
+.PHONY: tail-picture
+tail-picture: ## Makes docs/images/tail.svg anew, from what the demo shows
+	go run ./test/demo -picture docs/images/tail.svg
+
 .PHONY: test
 test: cluster ## Runs every test, with the real API server and the real brokers
 	@go run ./internal/kafkabroker/fetch

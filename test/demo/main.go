@@ -10,6 +10,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -32,7 +33,10 @@ import (
 // patience is how long anything that must come may take, on a slow machine.
 const patience = time.Minute
 
+var picture = flag.String("picture", "", "a file for a picture of what kbridge tail prints (SVG)")
+
 func main() {
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once, and with it its children
 	err := demonstrate(ctx)
@@ -315,6 +319,12 @@ func (d *demo) change(ctx context.Context, c *client) error {
 	}
 	if err := d.verify(ctx, steps, secret, shown); err != nil {
 		return err
+	}
+	if *picture != "" {
+		lines := strings.Split(strings.TrimSpace(colours.ReplaceAllString(shown.String(), "")), "\n")
+		if err := draw(*picture, lines[len(markers):]); err != nil {
+			return err
+		}
 	}
 	say("%d changes made, %d events received in order, none twice, the Secret's value not among them (%.1f s)", len(steps), len(steps), took.Seconds())
 	return nil
