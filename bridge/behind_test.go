@@ -209,7 +209,7 @@ func TestAFoldedUpdateHasNoOldObject(t *testing.T) {
 		changes := event.NewResource(event.ResourceInfo{Cluster: "test", Version: "v1", Resource: "things", Kind: "Thing", Change: true})
 		d := &desk{}
 		r := newRig(t, d.publish, folds)
-		w := watchOf(t, r.NewPort(changes, "", allTypes))
+		w := watchOf(t, r.NewPort(changes.Name(), changes, "", allTypes))
 		w.resource = changes
 		w.has("k", "x", "y", "k")
 		go w.has("k")
@@ -406,7 +406,7 @@ func TestMarkersMayBeRefusedBeyondTheWindow(t *testing.T) {
 		var watches []*watching
 		for i := range 4 {
 			ns := fmt.Sprint("ns", i)
-			w := watchOf(t, r.NewPort(things, ns, allTypes))
+			w := watchOf(t, r.NewPort(things.Name(), things, ns, allTypes))
 			w.lists(fmt.Sprint("S", i))
 			watches = append(watches, w)
 		}

@@ -37,7 +37,7 @@ func pipeline(tb testing.TB, format event.Format) (*Feed, *Lane) {
 			tb.Error(err)
 		}
 	})
-	return NewFeed(nil, l.NewPort(pods, "", allTypes)), l
+	return NewFeed(nil, l.NewPort(pods.Name(), pods, "", allTypes)), l
 }
 
 func deltas() []*event.Delta {

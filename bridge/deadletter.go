@@ -194,11 +194,11 @@ func (l *Lane) write(ctx context.Context, e *entry) bool {
 // buried counts and names an event that is in the dead letters, and lets go what waited
 // for it.
 func (l *Lane) buried(e *entry) {
-	text, count := "the sink refused an event for good: it is in the dead letters", e.port.metrics.refused
+	text, count := "the sink refused an event for good: it is in the dead letters", e.port.metrics.refused[e.event.Type]
 	var poison *poisonError
 	isPoison := errors.As(e.reason, &poison)
 	if isPoison {
-		text, count = "an event failed again and again while others passed: it is in the dead letters", e.port.metrics.poison
+		text, count = "an event failed again and again while others passed: it is in the dead letters", e.port.metrics.poison[e.event.Type]
 	}
 	count.Inc()
 	l.log.Warn(text, "id", e.event.ID, "resource", e.event.Resource.Name(), "namespace", e.event.Key.Namespace, "name", e.event.Key.Name, "reason", e.reason)

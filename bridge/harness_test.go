@@ -163,7 +163,7 @@ func (r *rig) feed(types ...event.Type) (*Feed, *Port) {
 	if types == nil {
 		types = allTypes
 	}
-	p := r.NewPort(pods, "", types)
+	p := r.NewPort(pods.Name(), pods, "", types)
 	return NewFeed(nil, p), p
 }
 

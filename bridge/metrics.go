@@ -32,13 +32,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	m := &Metrics{
 		reg:              reg,
-		published:        counter("kbridge_published_total", "Events that the sink's broker acknowledged.", "sink", "resource", "type"),
-		filtered:         counter("kbridge_filtered_total", "Deltas that were not sent to the sink, by what left them out.", "sink", "resource", "reason"),
-		deadLetters:      counter("kbridge_dead_letters_total", "Events that are in the dead letters, by why.", "sink", "resource", "reason"),
+		published:        counter("kbridge_published_total", "Events that the sink's broker acknowledged.", "sink", "entry", "resource", "type"),
+		filtered:         counter("kbridge_filtered_total", "Deltas that were not sent to the sink, by what left them out.", "sink", "entry", "resource", "reason"),
+		deadLetters:      counter("kbridge_dead_letters_total", "Events that are in the dead letters, by why.", "sink", "entry", "resource", "type", "reason"),
 		deadLetterErrors: counter("kbridge_dead_letter_errors_total", "Dead letters that could not be written at once.", "sink"),
-		folded:           counter("kbridge_folded_total", "Deltas that were folded into a later state of their object.", "sink", "resource"),
-		unseen:           counter("kbridge_unseen_total", "Objects that came and went while the sink was behind.", "sink", "resource"),
-		truncated:        counter("kbridge_truncated_total", "Events that went without their body: larger than the broker takes, or not to be read.", "sink", "resource"),
+		folded:           counter("kbridge_folded_total", "Deltas that were folded into a later state of their object.", "sink", "entry", "resource"),
+		unseen:           counter("kbridge_unseen_total", "Objects that came and went while the sink was behind.", "sink", "entry", "resource"),
+		truncated:        counter("kbridge_truncated_total", "Events that went without their body: larger than the broker takes, or not to be read.", "sink", "entry", "resource"),
 		failures:         counter("kbridge_publish_failures_total", "Attempts to publish that failed and are tried again.", "sink"),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kbridge_delivery_seconds",
@@ -105,26 +105,27 @@ func (m *Metrics) failing(sink string, s sinks.Failing) {
 	}
 }
 
-// portMetrics are a port's own, looked up once.
+// portMetrics are a port's own, looked up once. The ports of an entry's watches share
+// them.
 type portMetrics struct {
 	published                   [event.Types]prometheus.Counter
+	refused, poison             [event.Types]prometheus.Counter // dead letters
 	filteredType, filteredKnown prometheus.Counter
-	refused, poison             prometheus.Counter // dead letters
 	folded, unseen, truncated   prometheus.Counter
 }
 
-func (m *Metrics) port(sink, resource string) portMetrics {
+func (m *Metrics) port(sink, entry, resource string) portMetrics {
 	p := portMetrics{
-		filteredType:  m.filtered.WithLabelValues(sink, resource, "type"),
-		filteredKnown: m.filtered.WithLabelValues(sink, resource, "known"),
-		refused:       m.deadLetters.WithLabelValues(sink, resource, "refused"),
-		poison:        m.deadLetters.WithLabelValues(sink, resource, "poison"),
-		folded:        m.folded.WithLabelValues(sink, resource),
-		unseen:        m.unseen.WithLabelValues(sink, resource),
-		truncated:     m.truncated.WithLabelValues(sink, resource),
+		filteredType:  m.filtered.WithLabelValues(sink, entry, resource, "type"),
+		filteredKnown: m.filtered.WithLabelValues(sink, entry, resource, "known"),
+		folded:        m.folded.WithLabelValues(sink, entry, resource),
+		unseen:        m.unseen.WithLabelValues(sink, entry, resource),
+		truncated:     m.truncated.WithLabelValues(sink, entry, resource),
 	}
 	for t := event.Added; int(t) < event.Types; t++ {
-		p.published[t] = m.published.WithLabelValues(sink, resource, t.String())
+		p.published[t] = m.published.WithLabelValues(sink, entry, resource, t.String())
+		p.refused[t] = m.deadLetters.WithLabelValues(sink, entry, resource, t.String(), "refused")
+		p.poison[t] = m.deadLetters.WithLabelValues(sink, entry, resource, t.String(), "poison")
 	}
 	return p
 }

@@ -301,7 +301,7 @@ func runModel(t *testing.T, seed uint64) []error {
 		if rnd.IntN(3) == 0 {
 			types = allTypes[:1+rnd.IntN(3)]
 		}
-		m.watches = append(m.watches, &watch{number: len(m.watches), port: m.NewPort(pods, "", types), types: types, deltas: 5 + rnd.IntN(40)})
+		m.watches = append(m.watches, &watch{number: len(m.watches), port: m.NewPort(pods.Name(), pods, "", types), types: types, deltas: 5 + rnd.IntN(40)})
 	}
 	for _, w := range m.watches {
 		producers.Go(func() { m.produce(w, number, keys) })

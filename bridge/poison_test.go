@@ -209,7 +209,7 @@ func TestASnapshotWhoseFirstMarkerIsADeadLetterHasNoLastOne(t *testing.T) {
 					return nil
 				}}
 				r := newRig(t, d.publish, poison(2, time.Minute))
-				w, other := watchOf(t, r.port()), watchOf(t, r.NewPort(pods, "", allTypes))
+				w, other := watchOf(t, r.port()), watchOf(t, r.NewPort(pods.Name(), pods, "", allTypes))
 				w.lists("S", "a", "b")
 				other.feed.Position("0")
 				for range 100 {

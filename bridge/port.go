@@ -60,12 +60,12 @@ type Port struct {
 	records map[event.Key]struct{}
 }
 
-// NewPort opens a port for the events of the given types. namespace is the one that
-// the watch is of, empty for all.
-func (l *Lane) NewPort(r *event.Resource, namespace string, types []event.Type) *Port {
+// NewPort opens a port for the events of the given types. entry is what metrics call the
+// configuration's entry, namespace the one that the watch is of, empty for all.
+func (l *Lane) NewPort(entry string, r *event.Resource, namespace string, types []event.Type) *Port {
 	p := &Port{
 		lane: l, resource: r, namespace: namespace,
-		metrics: l.opts.Metrics.port(l.Name(), r.Name()),
+		metrics: l.opts.Metrics.port(l.Name(), entry, r.Name()),
 		behind:  map[event.Key]*behind{},
 	}
 	for _, t := range types {

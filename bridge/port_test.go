@@ -101,7 +101,7 @@ func TestThePositionNeverPassesADeltaThatWasNotTaken(t *testing.T) {
 		first, before := r.feed()
 		_, full := r.feed()
 		_, behind := r.feed()
-		filtering := r.NewPort(pods, "", []event.Type{event.Added})
+		filtering := r.NewPort(pods.Name(), pods, "", []event.Type{event.Added})
 		r.send(first, update("z", 1, 10)) // the lane holds one
 		f := NewFeed(nil, before, full, behind, filtering)
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -128,7 +128,7 @@ func TestAFeedHandsADeltaToAllItsPorts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var one, two inbox
 		r, s := newRig(t, one.publish), newRig(t, two.publish)
-		f := NewFeed(nil, r.NewPort(pods, "", allTypes), s.NewPort(pods, "", []event.Type{event.Added}), s.NewPort(pods, "", allTypes))
+		f := NewFeed(nil, r.NewPort(pods.Name(), pods, "", allTypes), s.NewPort(pods.Name(), pods, "", []event.Type{event.Added}), s.NewPort(pods.Name(), pods, "", allTypes))
 		r.send(f, update("a", 1, 10))
 		if one.came() != "a/1" || two.came() != "a/1" {
 			t.Errorf("the first has %s, the second %s", one.came(), two.came())

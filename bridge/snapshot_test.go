@@ -342,7 +342,7 @@ func TestTheSnapshotsOfNamespacesAreTheirOwn(t *testing.T) {
 			done(nil)
 		})
 		for _, ns := range []string{"shop", "billing"} {
-			w := watchOf(t, r.NewPort(things, ns, allTypes))
+			w := watchOf(t, r.NewPort(things.Name(), things, ns, allTypes))
 			w.lists(ns[:1])
 		}
 		r.drain()

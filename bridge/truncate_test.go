@@ -41,7 +41,7 @@ func truncated(t *testing.T, format event.Format, change, passes bool) {
 			done(errLarge)
 		}
 	}, func(o *Options) { o.Truncate, o.Format = true, format })
-	p := r.NewPort(resource, "", allTypes)
+	p := r.NewPort(resource.Name(), resource, "", allTypes)
 	f := NewFeed(nil, p)
 	object := func(version int) *event.Object {
 		o := thing("big", "big1", version)

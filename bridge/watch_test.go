@@ -150,7 +150,7 @@ func (r *rig) port(types ...event.Type) *Port {
 	if types == nil {
 		types = allTypes
 	}
-	return r.NewPort(things, "", types)
+	return r.NewPort(things.Name(), things, "", types)
 }
 
 func (w *watching) Keys() []string {

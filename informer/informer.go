@@ -32,6 +32,8 @@ type Options struct {
 	History *event.History
 	// Resource is the selection. Each of its namespaces is watched for itself.
 	Resource config.Resource
+	// Entry is what metrics and logs call the selection: no two have one name.
+	Entry string
 	// Handler makes the handler of one view, with what it remembers of it: nil if
 	// nothing.
 	Handler func(View) (Handler, *Known, error)
@@ -65,12 +67,13 @@ type View struct {
 // Informer watches one selected resource. There is one for each entry of the
 // configuration, shared by all the sinks that the entry names.
 type Informer struct {
-	opts   Options
-	rules  scan.Options
-	packer packer
-	log    *slog.Logger
-	begun  atomic.Int64 // views that have listed or resumed
-	status atomic.Pointer[error]
+	opts    Options
+	metrics entryMetrics
+	rules   scan.Options
+	packer  packer
+	log     *slog.Logger
+	begun   atomic.Int64 // views that have listed or resumed
+	status  atomic.Pointer[error]
 	// unproven has an error by namespace, of watches that can not be verified.
 	unproven sync.Map
 	// watches are there once the resource is resolved.
@@ -82,6 +85,10 @@ var errStarting = errors.New("not listed yet")
 // New prepares an informer. It contacts nothing; an error is one of the selection.
 func New(o Options) (*Informer, error) {
 	i := &Informer{opts: o, log: o.Log.With("resource", o.Resource.GroupResource())}
+	if o.Entry != i.Name() {
+		i.log = i.log.With("entry", o.Entry)
+	}
+	i.metrics = o.Metrics.entry(o.Entry, i.Name())
 	var err error
 	if i.rules, err = scanOptions(o.Resource); err != nil {
 		return nil, err
@@ -173,7 +180,6 @@ func (i *Informer) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("resource %s: %w", i.Name(), err)
 	}
-	i.opts.Metrics.synced.WithLabelValues(i.Name()).Set(0)
 	var watches []*watching
 	for _, ns := range namespaces {
 		w, err := i.watch(ctx, t, resource, rules, ns, len(namespaces))
@@ -256,13 +262,13 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 	lw := &listWatch{
 		cluster: i.opts.Client, target: t, namespace: namespace,
 		labelSelector: i.opts.Resource.LabelSelector, fieldSelector: i.opts.Resource.FieldSelector,
-		lists: i.opts.Metrics.lists, errors: i.opts.Metrics.errors.WithLabelValues(i.Name()), log: log,
+		lists: i.metrics.lists, errors: i.metrics.errors, log: log,
 		doubt: newDoubt(),
 	}
 	lw.reason.Store(listStart)
 	codec, err := newCodec(t, rules, &i.packer, i.opts.Client.MaxObject, i.opts.Aside, observer{
 		status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial,
-		tooLarge: i.opts.Metrics.tooLarge.WithLabelValues(i.Name()).Inc,
+		tooLarge: i.metrics.tooLarge.Inc,
 	})
 	if err != nil {
 		return nil, err
@@ -282,7 +288,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		index: map[string]indexed{}, exclude: map[string]bool{},
 		doubt: lw.doubt, log: log,
 		delivery: i.opts.Delivery, reading: ctx,
-		counters: newViewCounters(i.opts.Metrics, i.Name()),
+		counters: i.metrics.view,
 		now:      time.Now,
 	}
 	if v.aside != nil {
@@ -302,7 +308,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		}
 		if i.begun.Add(1) == int64(views) {
 			i.setStatus(nil)
-			i.opts.Metrics.synced.WithLabelValues(i.Name()).Set(1)
+			i.metrics.synced.Set(1)
 		}
 	}
 	rescan, err := i.rescan(r, rules)
@@ -319,7 +325,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		lw.doubt.raise(true)
 	}
 	w := &watching{view: v, requests: lw, log: log, onError: i.setStatus, resumed: known.Listed, again: known.Again}
-	w.verifier = &verifier{view: v, requests: lw, every: i.opts.Resource.Verify, metrics: newVerifierMetrics(i.opts.Metrics, i.Name()), log: log,
+	w.verifier = &verifier{view: v, requests: lw, every: i.opts.Resource.Verify, metrics: i.metrics.verifier, log: log,
 		onError: func(err error) { i.isUnproven(namespace, err) }}
 	w.reflector = cache.NewReflectorWithOptions(lw, &object{}, v, cache.ReflectorOptions{
 		Name:            i.Name(),
@@ -364,7 +370,7 @@ func (i *Informer) rescan(r *event.Resource, rules *scan.Rules) (func(string, *e
 			body, err = rules.Object(nil, body, &scan.Meta{})
 		}
 		if err != nil {
-			i.opts.Metrics.errors.WithLabelValues(i.Name()).Inc()
+			i.metrics.errors.Inc()
 			i.log.Warn("a stored body can not be read: it is left out", "namespace", o.Namespace, "name", o.Name, "err", err)
 			return r.Remains(o.Namespace, o.Name, o.UID, o.ResourceVersion)
 		}
@@ -409,7 +415,7 @@ func (i *Informer) await(ctx context.Context) (target, error) {
 			return target{}, ctx.Err()
 		}
 		i.setStatus(err)
-		i.opts.Metrics.errors.WithLabelValues(i.Name()).Inc()
+		i.metrics.errors.Inc()
 		complaint.warn("the resource can not be watched yet, trying again", err)
 		pause.sleep(ctx)
 	}

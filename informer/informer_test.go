@@ -190,7 +190,7 @@ func (b *bench) start(known *Known, prepare func(*recorder)) {
 	b.stopRead, b.deliver = stopRead, stopDelivery
 	var err error
 	b.informer, err = New(Options{
-		Client: b.client, Cluster: "test", History: &b.history, Resource: b.resource,
+		Client: b.client, Cluster: "test", History: &b.history, Resource: b.resource, Entry: b.resource.Entry(),
 		Handler: func(v View) (Handler, *Known, error) {
 			b.views = append(b.views, v)
 			return b.recorder, ofNamespace(known, v.Namespace), nil
@@ -281,12 +281,12 @@ func (b *bench) expectSet(want ...string) {
 
 // lists is how many lists were begun for a reason.
 func (b *bench) lists(reason string) float64 {
-	return testutil.ToFloat64(b.metrics.lists.WithLabelValues(b.informer.Name(), reason))
+	return testutil.ToFloat64(b.metrics.lists.WithLabelValues("configmaps", b.informer.Name(), reason))
 }
 
 // allLists is how many lists were begun.
 func (b *bench) allLists() (n float64) {
-	for _, reason := range []string{listStart, listExpired, listBehind, listDiffers, listFailed} {
+	for _, reason := range listReasons {
 		n += b.lists(reason)
 	}
 	return n
@@ -653,7 +653,7 @@ func TestExcludedNamespacesAreCountedAndLeftOut(t *testing.T) {
 		rv := b.api.Update(configMaps, "kube-system", "x", setData("k", "v"))
 		b.rest()
 		b.expect("added shop/x")
-		if n := testutil.ToFloat64(b.metrics.excluded.WithLabelValues("configmaps")); n != 2 {
+		if n := testutil.ToFloat64(b.metrics.excluded.WithLabelValues("configmaps", "configmaps")); n != 2 {
 			t.Errorf("%v objects counted as excluded, want 2", n)
 		}
 		if got := b.recorder.position(); got != rv {
@@ -763,7 +763,7 @@ func TestADocumentThatCanNotBeReadIsCountedAndAskedForAgain(t *testing.T) {
 		b.api.Update(configMaps, "default", "a", setData("k", "v"))
 		b.rest()
 		b.expect("updated default/a")
-		if n := testutil.ToFloat64(b.metrics.errors.WithLabelValues("configmaps")); n < 1 {
+		if n := testutil.ToFloat64(b.metrics.errors.WithLabelValues("configmaps", "configmaps")); n < 1 {
 			t.Errorf("no error was counted")
 		}
 	})

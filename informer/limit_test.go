@@ -123,10 +123,10 @@ func TestAFrameThatIsTooLargeIsCountedAndTheWatchBeginsAnew(t *testing.T) {
 			b.recorder.take()
 			b.api.SendRaw(configMaps, []byte(`{"type":"ADDED","object":{"data":{"x":"`+strings.Repeat("x", 100<<10)))
 			b.rest()
-			if n := testutil.ToFloat64(b.metrics.tooLarge.WithLabelValues("configmaps")); n != 1 {
+			if n := testutil.ToFloat64(b.metrics.tooLarge.WithLabelValues("configmaps", "configmaps")); n != 1 {
 				t.Errorf("%v are counted, want 1", n)
 			}
-			if n := testutil.ToFloat64(b.metrics.errors.WithLabelValues("configmaps")); n == 0 {
+			if n := testutil.ToFloat64(b.metrics.errors.WithLabelValues("configmaps", "configmaps")); n == 0 {
 				t.Error("no error is counted")
 			}
 			if !strings.Contains(b.logs.String(), "kubernetes.maxObject") {
@@ -148,7 +148,7 @@ func TestAnObjectThatIsTooLargeInAListFailsItUntilItIsSmaller(t *testing.T) {
 			b.api.Create(configMaps, configMap("default", "large", map[string]any{"x": strings.Repeat("x", 100<<10)}))
 			b.start(nil, nil)
 			b.rest()
-			if n := testutil.ToFloat64(b.metrics.tooLarge.WithLabelValues("configmaps")); n == 0 || b.informer.Err() == nil {
+			if n := testutil.ToFloat64(b.metrics.tooLarge.WithLabelValues("configmaps", "configmaps")); n == 0 || b.informer.Err() == nil {
 				t.Errorf("watchList=%t: %v are counted, Err = %v", on, n, b.informer.Err())
 			}
 			b.expectSet()

@@ -29,6 +29,8 @@ const (
 	listFailed  = "failed" // the list before failed
 )
 
+var listReasons = []string{listStart, listExpired, listBehind, listDiffers, listFailed}
+
 // listWatch sends the requests of one Reflector. It is what knows why a list
 // became necessary: a 410 inside a stream calls no handler of the Reflector's.
 type listWatch struct {
@@ -38,7 +40,7 @@ type listWatch struct {
 	target                       target
 	namespace                    string
 	labelSelector, fieldSelector string
-	lists                        *prometheus.CounterVec // by reason
+	lists                        map[string]prometheus.Counter // by reason
 	errors                       prometheus.Counter
 	log                          *slog.Logger
 	// view is where the lists go. While it is to resume, a list is answered with the
@@ -207,7 +209,7 @@ func (lw *listWatch) beginList(o *metav1.ListOptions) (reason string) {
 }
 
 func (lw *listWatch) countList(reason string) {
-	lw.lists.WithLabelValues(lw.target.name(), reason).Inc()
+	lw.lists[reason].Inc()
 }
 
 // probe fails as expired where the server is older than version: an etcd restored

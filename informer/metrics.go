@@ -1,8 +1,13 @@
 package informer
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
 
-// Metrics counts what the informers of a process do.
+	"github.com/kbridge-io/kbridge/event"
+)
+
+// Metrics counts what the informers of a process do, by the configuration's entries: the
+// watches of one entry add up.
 type Metrics struct {
 	deltas    *prometheus.CounterVec
 	excluded  *prometheus.CounterVec
@@ -31,29 +36,62 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return g
 	}
 	return &Metrics{
-		deltas:        counter("kbridge_deltas_total", "Deltas that informers handed to the lanes.", "resource", "type"),
-		excluded:      counter("kbridge_excluded_total", "Objects that the server sent and excludeNamespaces left out.", "resource"),
-		unchanged:     counter("kbridge_unchanged_total", "Objects that a relist found in the state already known.", "resource"),
-		bookmarks:     counter("kbridge_bookmarks_total", "Bookmarks received.", "resource"),
-		lists:         counter("kbridge_lists_total", "Lists begun, by what made them necessary: start, expired (the watch's version was too old), behind (the server's version is older than ours), differs (a verification found other objects than ours), failed (the list before failed).", "resource", "reason"),
-		errors:        counter("kbridge_list_watch_errors_total", "Lists and watches that failed.", "resource"),
-		tooLarge:      counter("kbridge_too_large_total", "Objects in lists and frames of watches that were larger than kubernetes.maxObject.", "resource"),
-		objects:       gauge("kbridge_objects", "Objects in the index.", "resource"),
-		bytes:         gauge("kbridge_index_bytes", "Bytes of the objects in the index.", "resource"),
-		verifications: counter("kbridge_verifications_total", "Comparisons of the objects that are known with those of the server, by outcome: same, differ, failed.", "resource", "outcome"),
-		differences:   counter("kbridge_verify_differences_total", "Objects that a verification found different from the server's, and that were mended.", "resource"),
-		synced:        gauge("kbridge_synced", "1 once the first list of each of the resource's watches has been handed to the lanes.", "resource"),
+		deltas:        counter("kbridge_deltas_total", "Deltas that informers handed to the lanes.", "entry", "resource", "type"),
+		excluded:      counter("kbridge_excluded_total", "Objects that the server sent and excludeNamespaces left out.", "entry", "resource"),
+		unchanged:     counter("kbridge_unchanged_total", "Objects that a relist found in the state already known.", "entry", "resource"),
+		bookmarks:     counter("kbridge_bookmarks_total", "Bookmarks received.", "entry", "resource"),
+		lists:         counter("kbridge_lists_total", "Lists begun, by what made them necessary: start, expired (the watch's version was too old), behind (the server's version is older than ours), differs (a verification found other objects than ours), failed (the list before failed).", "entry", "resource", "reason"),
+		errors:        counter("kbridge_list_watch_errors_total", "Lists and watches that failed.", "entry", "resource"),
+		tooLarge:      counter("kbridge_too_large_total", "Objects in lists and frames of watches that were larger than kubernetes.maxObject.", "entry", "resource"),
+		objects:       gauge("kbridge_objects", "Objects in the index.", "entry", "resource"),
+		bytes:         gauge("kbridge_index_bytes", "Bytes of the objects in the index.", "entry", "resource"),
+		verifications: counter("kbridge_verifications_total", "Comparisons of the objects that are known with those of the server, by outcome: same, differ, failed.", "entry", "resource", "outcome"),
+		differences:   counter("kbridge_verify_differences_total", "Objects that a verification found different from the server's, and that were mended.", "entry", "resource"),
+		synced:        gauge("kbridge_synced", "1 once the first list of each of the resource's watches has been handed to the lanes.", "entry", "resource"),
 	}
 }
 
-// verifierMetrics are a verifier's own, looked up once.
+// entryMetrics are an entry's own, looked up once. All are there from the start: an
+// increase from nothing to one is seen by nobody.
+type entryMetrics struct {
+	view             viewCounters
+	verifier         verifierMetrics
+	lists            map[string]prometheus.Counter // by reason
+	errors, tooLarge prometheus.Counter
+	synced           prometheus.Gauge
+}
+
+// verifierMetrics are what a verifier needs of these.
 type verifierMetrics struct{ same, differ, failed, differences prometheus.Counter }
 
-func newVerifierMetrics(m *Metrics, resource string) verifierMetrics {
-	return verifierMetrics{
-		same:        m.verifications.WithLabelValues(resource, "same"),
-		differ:      m.verifications.WithLabelValues(resource, "differ"),
-		failed:      m.verifications.WithLabelValues(resource, "failed"),
-		differences: m.differences.WithLabelValues(resource),
+func (m *Metrics) entry(entry, resource string) entryMetrics {
+	e := entryMetrics{
+		view: viewCounters{
+			excluded:  m.excluded.WithLabelValues(entry, resource),
+			unchanged: m.unchanged.WithLabelValues(entry, resource),
+			bookmarks: m.bookmarks.WithLabelValues(entry, resource),
+			objects:   m.objects.WithLabelValues(entry, resource),
+			bytes:     m.bytes.WithLabelValues(entry, resource),
+		},
+		verifier: verifierMetrics{
+			same:        m.verifications.WithLabelValues(entry, resource, "same"),
+			differ:      m.verifications.WithLabelValues(entry, resource, "differ"),
+			failed:      m.verifications.WithLabelValues(entry, resource, "failed"),
+			differences: m.differences.WithLabelValues(entry, resource),
+		},
+		lists:    map[string]prometheus.Counter{},
+		errors:   m.errors.WithLabelValues(entry, resource),
+		tooLarge: m.tooLarge.WithLabelValues(entry, resource),
+		synced:   m.synced.WithLabelValues(entry, resource),
 	}
+	for _, t := range deltaTypes {
+		e.view.deltas[t] = m.deltas.WithLabelValues(entry, resource, t.String())
+	}
+	for _, reason := range listReasons {
+		e.lists[reason] = m.lists.WithLabelValues(entry, resource, reason)
+	}
+	return e
 }
+
+// deltaTypes are those that informers make.
+var deltaTypes = []event.Type{event.Added, event.Updated, event.Deleted}

@@ -58,7 +58,7 @@ func TestARestartGoesOnFromThePositionWithoutAList(t *testing.T) {
 			if text := b.logs.String(); !strings.Contains(text, "msg=resumed resource=configmaps objects=2") || strings.Contains(text, "listed") {
 				t.Errorf("the log says\n%s", text)
 			}
-			if n := testutil.ToFloat64(b.metrics.objects.WithLabelValues("configmaps")); n != 2 {
+			if n := testutil.ToFloat64(b.metrics.objects.WithLabelValues("configmaps", "configmaps")); n != 2 {
 				t.Errorf("%v objects in the gauge, want 2", n)
 			}
 		})
@@ -166,7 +166,7 @@ func TestAStateWithoutAPositionIsComparedAtOnce(t *testing.T) {
 					if err := b.informer.Err(); err != nil {
 						t.Errorf("Err = %v after the list", err)
 					}
-					if n := testutil.ToFloat64(b.metrics.synced.WithLabelValues("configmaps")); n != 1 {
+					if n := testutil.ToFloat64(b.metrics.synced.WithLabelValues("configmaps", "configmaps")); n != 1 {
 						t.Errorf("kbridge_synced is %v after the list", n)
 					}
 					if !slices.Equal(b.recorder.lists, []string{""}) {
@@ -280,7 +280,7 @@ func TestAnotherBodyForTheSameStateIsToldAndMakesNoDelta(t *testing.T) {
 				}
 			})
 		}
-		if got := testutil.ToFloat64(b.metrics.bytes.WithLabelValues("configmaps")); got != float64(size) {
+		if got := testutil.ToFloat64(b.metrics.bytes.WithLabelValues("configmaps", "configmaps")); got != float64(size) {
 			t.Errorf("%v bytes in the gauge, want %d", got, size)
 		}
 	})
@@ -624,7 +624,7 @@ func TestAHandlerThatCanNotBeMadeEndsRunWithNothingLeftBehind(t *testing.T) {
 		r.Namespaces = []string{"one", "two"}
 		cause := errors.New("the state can not be read")
 		i, err := New(Options{
-			Client: client, Resource: r, Delivery: t.Context(), Metrics: NewMetrics(prometheus.NewRegistry()),
+			Client: client, Resource: r, Entry: r.Entry(), Delivery: t.Context(), Metrics: NewMetrics(prometheus.NewRegistry()),
 			Log: slog.New(slog.DiscardHandler),
 			Handler: func(v View) (Handler, *Known, error) {
 				if v.Namespace == "two" {

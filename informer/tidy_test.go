@@ -63,7 +63,7 @@ func TestTheBodiesOfAListAreAsideAtOnceAndThoseOfChangesWhenTheyAreStored(t *tes
 		b.views[0].Index.Stored(map[string]*event.Object{"shop/b": third})
 		synctest.Wait()
 		kept := says("shop/a", "two", true).Kept() + says("shop/b", "three", true).Kept()
-		if got := testutil.ToFloat64(b.metrics.bytes.WithLabelValues("configmaps")); got != float64(kept) {
+		if got := testutil.ToFloat64(b.metrics.bytes.WithLabelValues("configmaps", "configmaps")); got != float64(kept) {
 			t.Errorf("%v bytes in the gauge, want %d", got, kept)
 		}
 	})
@@ -71,7 +71,7 @@ func TestTheBodiesOfAListAreAsideAtOnceAndThoseOfChangesWhenTheyAreStored(t *tes
 
 func TestWhatIsLeftInAWastefulFileMovesAndIsTheSame(t *testing.T) {
 	m := NewMetrics(prometheus.NewRegistry())
-	v := &view{aside: spilltest.Open(t), index: map[string]indexed{}, counters: newViewCounters(m, "things")}
+	v := &view{aside: spilltest.Open(t), index: map[string]indexed{}, counters: m.entry("things", "things").view}
 	body := func(n int) []byte {
 		return fmt.Appendf(nil, `{"name":"thing-%d","value":%q}`, n, strings.Repeat("x", 16<<10))
 	}

@@ -75,7 +75,7 @@ func TestAnotherHistoryThatIsLongerIsNoticedAndMended(t *testing.T) {
 						if n := b.lists(listDiffers) + b.lists(listBehind); n != 1 || b.history.Epoch() != 1 {
 							t.Errorf("%v lists for that, epoch %d: want one each", n, b.history.Epoch())
 						}
-						if n := testutil.ToFloat64(b.metrics.differences.WithLabelValues("configmaps")); n != 4*b.lists(listDiffers) {
+						if n := testutil.ToFloat64(b.metrics.differences.WithLabelValues("configmaps", "configmaps")); n != 4*b.lists(listDiffers) {
 							t.Errorf("%v differences are counted, want 4", n)
 						}
 						// It is known now.
@@ -149,7 +149,7 @@ func TestAHistoryThatIsTheSameIsProvenOnceAndTellsNothing(t *testing.T) {
 			t.Errorf("%d lists of metadata, want one of two pages", n)
 		}
 		b.recorder.expectNone(t)
-		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "same")); n != 1 || b.allLists() != 0 || b.history.Epoch() != 0 {
+		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "configmaps", "same")); n != 1 || b.allLists() != 0 || b.history.Epoch() != 0 {
 			t.Errorf("%v comparisons found nothing, %v lists, epoch %d", n, b.allLists(), b.history.Epoch())
 		}
 		// A watch that ends when it was to end is no reason for doubt.
@@ -260,13 +260,13 @@ func TestAComparisonThatFailsIsTriedAgainAndCounted(t *testing.T) {
 		})
 		b.restart(nil)
 		time.Sleep(10 * time.Minute)
-		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "failed")); n != 20 {
+		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "configmaps", "failed")); n != 20 {
 			t.Errorf("%v failures are counted", n)
 		}
 		if err := b.informer.Err(); unready < 3 || err != nil {
 			t.Errorf("%d times it was not ready, and then: %v", unready, err)
 		}
-		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "same")); n < 1 {
+		if n := testutil.ToFloat64(b.metrics.verifications.WithLabelValues("configmaps", "configmaps", "same")); n < 1 {
 			t.Errorf("%v comparisons succeeded", n)
 		}
 	})

@@ -127,7 +127,7 @@ type indexed struct {
 }
 
 type viewCounters struct {
-	deltas                         [event.Synced + 1]prometheus.Counter
+	deltas                         [event.Deleted + 1]prometheus.Counter
 	excluded, unchanged, bookmarks prometheus.Counter
 	objects, bytes                 prometheus.Gauge
 	size, count                    int64 // this view's share of the gauges
@@ -137,20 +137,6 @@ var (
 	_ cache.ReflectorStore         = (*view)(nil)
 	_ cache.ReflectorBookmarkStore = (*view)(nil)
 )
-
-func newViewCounters(m *Metrics, resource string) viewCounters {
-	c := viewCounters{
-		excluded:  m.excluded.WithLabelValues(resource),
-		unchanged: m.unchanged.WithLabelValues(resource),
-		bookmarks: m.bookmarks.WithLabelValues(resource),
-		objects:   m.objects.WithLabelValues(resource),
-		bytes:     m.bytes.WithLabelValues(resource),
-	}
-	for _, t := range []event.Type{event.Added, event.Updated, event.Deleted, event.Synced} {
-		c.deltas[t] = m.deltas.WithLabelValues(resource, t.String())
-	}
-	return c
-}
 
 // Add takes an ADDED event of the watch.
 func (v *view) Add(obj any) error { return v.live(obj, false) }

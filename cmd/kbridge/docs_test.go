@@ -49,7 +49,7 @@ func TestTheMetricsInTheDocsAreThoseInTheCode(t *testing.T) {
 	if !slices.Equal(documented, implemented) {
 		t.Errorf("docs/METRICS.md and the code differ:\ndocs %q\ncode %q", documented, implemented)
 	}
-	for _, doc := range []string{"README.md", "docs/METRICS.md", "docs/SECURITY.md"} {
+	for _, doc := range []string{"README.md", "docs/METRICS.md", "docs/OPERATIONS.md", "docs/SECURITY.md"} {
 		for _, name := range matches(read(t, doc), `(kbridge_[a-z_]+)`) {
 			if !slices.Contains(implemented, name) {
 				t.Errorf("%s names %s, which is no metric", doc, name)

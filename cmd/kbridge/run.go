@@ -100,7 +100,8 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	if cfg.Strict && len(insecure) > 0 {
 		return usageError{fmt.Errorf("%s, expected nothing to warn of, as strict is true", strings.Join(insecure, "; "))}
 	}
-	for _, warning := range append(cfg.Warnings(), insecure...) {
+	warnings := append(cfg.Warnings(), insecure...)
+	for _, warning := range warnings {
 		log.Warn("configuration: " + warning)
 	}
 	client, err := informer.NewClient(kube, float32(cfg.Kubernetes.QPS), cfg.Kubernetes.Burst)
@@ -129,6 +130,7 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerBuild(reg)
+	registerWarnings(reg, len(warnings))
 	d := newDaemon(adaptersOf(o.dataDir, out, reg, log), o.grace, reg, log)
 
 	if cfg.Server.Address != "" {
@@ -157,7 +159,9 @@ type daemon struct {
 
 	until time.Time // when all should have ended; zero before stop
 
-	mu        sync.Mutex     // guards what /readyz reads while it is built
+	mu        sync.Mutex // guards what /readyz reads while it is built
+	resources []config.Resource
+	entries   []string       // what metrics call them
 	cluster   error          // why the cluster's identity is not known yet
 	keeper    *bridge.Keeper // nil: there is no state
 	outputs   []*output
@@ -165,10 +169,15 @@ type daemon struct {
 }
 
 func newDaemon(outside adapters, grace time.Duration, reg prometheus.Registerer, log *slog.Logger) *daemon {
-	return &daemon{outside: outside, log: log, grace: grace, reg: reg, laneMetrics: bridge.NewMetrics(reg), informerMetrics: informer.NewMetrics(reg)}
+	d := &daemon{outside: outside, log: log, grace: grace, reg: reg, laneMetrics: bridge.NewMetrics(reg), informerMetrics: informer.NewMetrics(reg)}
+	reg.MustRegister(readiness{d})
+	return d
 }
 
 func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.Config, entries []config.Sink) (err error) {
+	d.mu.Lock()
+	d.resources, d.entries = cfg.Resources, entryNames(cfg.Resources)
+	d.mu.Unlock()
 	// The sinks' context outlives ctx: what was read is still published.
 	publishing, stopPublishing := context.WithCancel(context.Background())
 	defer stopPublishing()
@@ -251,7 +260,7 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 	d.log.Info("watching", "server", client.Host(), "cluster", cluster, "resources", len(cfg.Resources), "sinks", len(entries))
 	for n, r := range cfg.Resources {
 		view := func(namespace string) state.ViewID { return watched.names[viewKey{n, namespace}] }
-		i, err := newInformer(client, cluster, history, r, d.outputs, d.keeper, view, aside, publishing, d.informerMetrics, d.log)
+		i, err := newInformer(client, cluster, history, r, d.entries[n], d.outputs, d.keeper, view, aside, publishing, d.informerMetrics, d.log)
 		if err != nil {
 			return err
 		}

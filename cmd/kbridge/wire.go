@@ -157,7 +157,7 @@ func (o *output) problems() []error {
 
 // newInformer makes the informer of one entry of the configuration, with a port in
 // the lane of each of its sinks.
-func newInformer(client *informer.Client, cluster string, history *event.History, r config.Resource, outputs []*output, keeper *bridge.Keeper, view func(namespace string) state.ViewID, aside *spill.File, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
+func newInformer(client *informer.Client, cluster string, history *event.History, r config.Resource, entry string, outputs []*output, keeper *bridge.Keeper, view func(namespace string) state.ViewID, aside *spill.File, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
 	var types []event.Type
 	for _, name := range r.Types {
 		t, ok := event.ParseType(string(name))
@@ -167,12 +167,12 @@ func newInformer(client *informer.Client, cluster string, history *event.History
 		types = append(types, t)
 	}
 	return informer.New(informer.Options{
-		Client: client, Cluster: cluster, History: history, Resource: r,
+		Client: client, Cluster: cluster, History: history, Resource: r, Entry: entry,
 		Handler: func(v informer.View) (informer.Handler, *informer.Known, error) {
 			var ports []*bridge.Port
 			for _, o := range outputs {
 				if r.SendsTo(o.entry.Name) {
-					ports = append(ports, o.lane.NewPort(v.Resource, v.Namespace, types))
+					ports = append(ports, o.lane.NewPort(entry, v.Resource, v.Namespace, types))
 				}
 			}
 			if keeper == nil {
@@ -246,6 +246,13 @@ func embeddedConfig(url, dataDir string, maxBytes int64) config.Sink {
 	s := config.DefaultSink()
 	s.Name, s.NATS = embeddedSink, &n
 	return s
+}
+
+// registerWarnings says in the metrics of how much the configuration is warned.
+func registerWarnings(reg prometheus.Registerer, count int) {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kbridge_config_warnings", Help: "Warnings about the configuration and the kubeconfig at the start; the log has them."})
+	g.Set(float64(count))
+	reg.MustRegister(g)
 }
 
 // registerBuild says in the metrics which build this is.
