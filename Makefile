@@ -1,5 +1,5 @@
 # kbridge. `make demo` shows it, `make test` tests it; both need Go alone and build
-# what is missing. Where Java 17 and Maven are there, a real Kafka broker is tested too. The first build of the test cluster's kube-apiserver takes about
+# what is missing. Where Java 17 and Maven are there, a real Kafka broker is tested too, and on Debian a real Prometheus. The first build of the test cluster's kube-apiserver takes about
 # eleven minutes on two cores; it is kept in the user's cache folder.
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -11,7 +11,7 @@ RACE ?=
 
 .PHONY: help
 help: ## Shows what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Builds bin/kbridge
@@ -30,13 +30,21 @@ tail-picture: ## Makes docs/images/tail.svg anew, from what the demo shows
 	go run ./test/demo -picture docs/images/tail.svg
 
 .PHONY: test
-test: cluster ## Runs every test, with the real API server and the real brokers
+test: cluster prometheus ## Runs every test, with the real API server and the real brokers
 	@go run ./internal/kafkabroker/fetch
 	go test $(RACE) -timeout 80m ./...
 
 .PHONY: cluster
 cluster: ## Builds etcd and kube-apiserver for the tests, unless they are there
 	@go run ./internal/testcluster/build
+
+.PHONY: prometheus
+prometheus: ## Unpacks Debian's Prometheus for the tests, unless one is there
+	@go run ./internal/testprometheus/fetch
+
+.PHONY: monitoring-test
+monitoring-test: cluster prometheus ## Tests metrics, alerts and dashboard, with a real Prometheus
+	go test $(RACE) -count=1 -timeout 20m ./test -run 'Metric|Alert|Dashboard|WhatBecomesOfEachEntrys'
 
 .PHONY: chart
 chart: ## Tests the Helm chart: lint, what it renders, and that an API server takes it

@@ -74,9 +74,6 @@ func TestDashboardsAndRulesAreThoseInTheChartsFiles(t *testing.T) {
 	if err := os.CopyFS(copied, os.DirFS(folder)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(copied, "files"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	const panel = `{"title": "{{resource}}"}` // Grafana's braces, and not Helm's
 	for name, text := range map[string]string{
 		"more.json":   panel,
@@ -93,6 +90,13 @@ func TestDashboardsAndRulesAreThoseInTheChartsFiles(t *testing.T) {
 	list := parseObjects(t, out)
 	if got := find[corev1.ConfigMap](t, list, "ConfigMap"); got.Data["more.json"] != panel || got.Labels["grafana_dashboard"] != "1" {
 		t.Errorf("the dashboards are %q with the labels %v", got.Data, got.Labels)
+	}
+	own, err := os.ReadFile(filepath.Join(folder, "files", "dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := find[corev1.ConfigMap](t, list, "ConfigMap"); got.Data["dashboard.json"] != string(own) {
+		t.Error("the chart's own dashboard is not as it is in the file")
 	}
 	type rules struct {
 		Spec struct {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -114,14 +113,4 @@ func withoutHooks(t *testing.T, values string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(objects(t, values), func(o *unstructured.Unstructured) bool {
 		return o.GetAnnotations()["helm.sh/hook"] != ""
 	})
-}
-
-// contentIsThere says whether the chart has dashboards and rules of its own.
-func contentIsThere(t *testing.T) bool {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "files", "*.*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(files) > 0
 }
