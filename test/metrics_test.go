@@ -199,3 +199,30 @@ func union[V any](a, b map[string]V) map[string]V {
 	maps.Copy(all, b)
 	return all
 }
+
+func TestWhatIsNotReadyIsSeenInTheMetrics(t *testing.T) {
+	cluster := testcluster.Shared(t)
+	server := natsserver.New(t, "")
+	ns := cluster.CreateNamespace(t)
+	p := start(t, cluster, configMapsOf(ns)+"  - {name: misspelt, resource: configmapps}\n"+natsSink(server, ""))
+	shows := func(what string, want map[string]float64) {
+		eventually(t, what, func() error {
+			p.mustRun()
+			for sample, want := range want {
+				name, labels, _ := strings.Cut(sample, " ")
+				if n, err := p.tryMetric(name, labels); err != nil || n != want {
+					return fmt.Errorf("%s is %v, want %v: %v", sample, n, want, err)
+				}
+			}
+			return nil
+		})
+	}
+	shows("a resource is missing", map[string]float64{
+		"kbridge_ready": 0, `kbridge_sink_ready sink="live"`: 1,
+		`kbridge_entry_ready entry="configmaps"`: 1, `kbridge_entry_ready entry="misspelt"`: 0,
+		`kbridge_synced entry="configmaps"`: 1, `kbridge_synced entry="misspelt"`: 0,
+		"kbridge_config_warnings": 1, // there is no state
+	})
+	server.Kill()
+	shows("the broker is away", map[string]float64{"kbridge_ready": 0, `kbridge_sink_ready sink="live"`: 0, `kbridge_entry_ready entry="configmaps"`: 1})
+}

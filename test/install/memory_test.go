@@ -35,7 +35,7 @@ func TestTenThousandPodsFitTheMemoryLimitThatTheChartGives(t *testing.T) {
 	p := r.awaitReady(nil)
 	limit := p.Spec.Containers[0].Resources.Limits.Memory().Value()
 	eventually(t, "all pods are with the sink", func() error {
-		n, err := r.metric(`kbridge_published_total\{resource="pods",sink="embedded",type="added"\}`)
+		n, err := r.metric(`kbridge_published_total\{entry="pods",resource="pods",sink="embedded",type="added"\}`)
 		if err == nil && n < pods {
 			err = fmt.Errorf("%v of them are", n)
 		}
@@ -58,7 +58,7 @@ func TestTenThousandPodsFitTheMemoryLimitThatTheChartGives(t *testing.T) {
 		return err
 	})
 	eventually(t, "all changes are with the sink", func() error {
-		n, err := r.metric(`kbridge_published_total\{resource="pods",sink="embedded",type="updated"\}`)
+		n, err := r.metric(`kbridge_published_total\{entry="pods",resource="pods",sink="embedded",type="updated"\}`)
 		if err == nil && n < changes {
 			err = fmt.Errorf("%v of them are", n)
 		}
