@@ -49,7 +49,7 @@ type Kubernetes struct {
 
 // Resource selects the objects of one resource and says what is sent of them.
 type Resource struct {
-	// The entry's name, as its events have it in `entry`: lower-case letters, digits, `-` and `.`. Left out, it is that of the resource, as in `deployments.apps`.
+	// The entry's name, as its events and metrics have it in `entry`: lower-case letters, digits, `-` and `.`. Left out, it is that of the resource, as in `deployments.apps`.
 	Name string `yaml:"name"`
 	// The API group, such as `apps`. Empty or `core` is the core group (pods, services, configmaps).
 	Group string `yaml:"group"`
