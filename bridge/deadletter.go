@@ -45,6 +45,27 @@ func OpenDeadLetters(path string) (*DeadLetterFile, error) {
 	return d, f.Close()
 }
 
+// CheckDeadLetters fails where OpenDeadLetters would, or where the file takes no more, and
+// makes nothing.
+func CheckDeadLetters(path string) error {
+	if _, err := owned.CheckDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	f, err := owned.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Size() >= maxDeadLetters {
+		err = fmt.Errorf("%s is full (%d bytes): move it away", path, info.Size())
+	}
+	return err
+}
+
 // Objects can hold what not everybody may read.
 const deadLetterMode fs.FileMode = 0o600
 

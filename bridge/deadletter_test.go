@@ -288,3 +288,34 @@ func TestADeadLetterIsNotWrittenThroughASymbolicLink(t *testing.T) {
 		t.Errorf("in a folder that anybody may write to: %v", err)
 	}
 }
+
+func TestWhereDeadLettersWouldGoIsFoundOutWithoutMakingIt(t *testing.T) {
+	dir := t.TempDir()
+	inside := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
+	for _, do := range []error{
+		os.WriteFile(inside("file"), nil, 0o600), os.Symlink(inside("file"), inside("link")), os.Mkdir(inside("open"), 0o700), os.Chmod(inside("open"), 0o777),
+		os.WriteFile(inside("full"), nil, 0o600), os.Truncate(inside("full"), maxDeadLetters),
+	} {
+		if do != nil {
+			t.Fatal(do)
+		}
+	}
+	for _, c := range []struct{ path, want string }{
+		{inside("file"), ""},
+		{inside("new"), ""},
+		{inside("a", "b", "new"), ""},
+		{inside("file", "new"), "not a directory"},
+		{inside("link"), "symbolic link"},
+		{inside("open", "new"), "anybody may write"},
+		{inside("full"), "is full"},
+	} {
+		if err := CheckDeadLetters(c.path); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.path, err, c.want)
+		}
+	}
+	for _, absent := range []string{inside("new"), inside("a")} {
+		if _, err := os.Stat(absent); err == nil {
+			t.Errorf("%s was made", absent)
+		}
+	}
+}

@@ -251,14 +251,10 @@ func wantKey(t reflect.Type, k *yaml.Node, fields []field) string {
 		return "no keys here"
 	}
 	names := make([]string, len(fields))
-	near, least := "", 3
 	for i, f := range fields {
 		names[i] = f.key
-		if n := editDistance(strings.ToLower(key), strings.ToLower(f.key)); n < min(least, (len(f.key)+1)/2) {
-			near, least = f.key, n
-		}
 	}
-	if near != "" {
+	if near := Nearest(key, names); near != "" {
 		return near + ", perhaps"
 	}
 	return oneOf(names)
@@ -319,29 +315,4 @@ func tagged(n *yaml.Node, plain string) string {
 		return " tagged " + show(tag)
 	}
 	return ""
-}
-
-// editDistance counts the insertions, deletions and replacements that turn a
-// into b. It gives up on long words.
-func editDistance(a, b string) int {
-	if len(a) > 64 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

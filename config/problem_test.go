@@ -135,7 +135,7 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 
 		"missing resource":         {"cluster: a\nresources:\n  - group: apps\n", []Problem{{"resources[0].resource", 3, "missing", aPlural}}},
 		"wildcard resource":        {"resources:\n  - resource: '*'\n", []Problem{{"resources[0].resource", 2, `"*"`, aPlural}}},
-		"upper-case resource":      {"resources:\n  - resource: Pods\n", []Problem{{"resources[0].resource", 2, `"Pods"`, aPlural}}},
+		"upper-case resource":      {"resources:\n  - resource: Pods\n", []Problem{{"resources[0].resource", 2, `"Pods"`, aPlural + ": pods, perhaps"}}},
 		"resource with its group":  {"resources:\n  - resource: deployments.apps\n", []Problem{{"resources[0].resource", 2, `"deployments.apps"`, aPlural}}},
 		"wildcard group":           {resource("group: '*'"), []Problem{{"resources[0].group", 3, `"*"`, "the name of an API group, such as apps, without a version"}}},
 		"group with version":       {resource("group: apps/v1"), []Problem{{"resources[0].group", 3, `"apps/v1"`, "the name of an API group, such as apps, without a version"}}},

@@ -110,7 +110,7 @@ func (v validator) resource(path string, r *Resource) {
 		v.bad(at("version"), show(r.Version), "an API version such as v1 or v1beta1")
 	}
 	if len(validation.IsDNS1035Label(r.Resource)) > 0 {
-		v.bad(at("resource"), shown(r.Resource), "a lower-case plural such as deployments, without its group")
+		v.bad(at("resource"), shown(r.Resource), wantResource(r.Resource))
 	}
 	v.namespaces(at("namespaces"), r.Namespaces)
 	v.namespaces(at("excludeNamespaces"), r.ExcludeNamespaces)

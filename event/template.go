@@ -13,7 +13,7 @@ type Template struct {
 	escape func(dst []byte, s string) []byte
 }
 
-// part is fixed text, or the value of a field.
+// part is fixed text, or the value of a field, whose name text is then.
 type part struct {
 	text  string
 	field func(*Event) string
@@ -72,7 +72,7 @@ func parseTemplate(s string, escape func([]byte, string) []byte) (*Template, err
 		if !ok {
 			return nil, fmt.Errorf("template %q: unknown placeholder {%s}: expected one of {%s}", s, name, strings.Join(Placeholders(), "}, {"))
 		}
-		t.parts = append(t.parts, part{field: field})
+		t.parts = append(t.parts, part{name, field})
 		rest = after
 	}
 	if len(t.parts) == 0 {
@@ -83,18 +83,35 @@ func parseTemplate(s string, escape func([]byte, string) []byte) (*Template, err
 
 // Append appends what the template makes of the event.
 func (t *Template) Append(dst []byte, e *Event) []byte {
-	for _, p := range t.parts {
-		if p.field == nil {
-			dst = append(dst, p.text...)
-			continue
-		}
-		if value := p.field(e); value == "" {
-			dst = append(dst, blank)
-		} else {
-			dst = t.escape(dst, value)
-		}
+	for i := range t.parts {
+		dst = t.parts[i].append(dst, e, t.escape)
 	}
 	return dst
+}
+
+func (p *part) append(dst []byte, e *Event, escape func([]byte, string) []byte) []byte {
+	if p.field == nil {
+		return append(dst, p.text...)
+	}
+	if value := p.field(e); value != "" {
+		return escape(dst, value)
+	}
+	return append(dst, blank)
+}
+
+// Pattern is what the template makes of events of which some fields are not known: those
+// are a `*`. No subject and no topic has one.
+func (t *Template) Pattern(e *Event, unknown []string) string {
+	var made []byte
+	for i := range t.parts {
+		p := &t.parts[i]
+		if p.field != nil && slices.Contains(unknown, p.text) {
+			made = append(made, '*')
+			continue
+		}
+		made = p.append(made, e, t.escape)
+	}
+	return string(made)
 }
 
 // blank stands for an empty namespace in subjects and topics; no namespace can be

@@ -175,3 +175,28 @@ func FuzzATemplateIsRefusedOrFillsEveryPlaceholder(f *testing.F) {
 		}
 	})
 }
+
+func TestWhatIsNotKnownOfAnEventIsAStarInItsPattern(t *testing.T) {
+	list := samples()
+	deployment := encode(&list[1].delta, Binary)
+	for text, want := range map[string]string{
+		"k8s.{cluster}.{namespace}.{name}-x.{type}": "k8s.prod-eu.shop.*-x.*",
+		"{name}.name": "*.name",
+		"fixed":       "fixed",
+	} {
+		tmpl, err := NATSSubject(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tmpl.Pattern(deployment, []string{"name", "type"}); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	tmpl, err := NATSSubject("{name}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tmpl.Pattern(&Event{Resource: roles, Key: Key{Name: "*"}}, nil); got != "%2A" {
+		t.Errorf("a name of a star is %s", got)
+	}
+}

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -23,6 +24,14 @@ func (t target) name() string {
 
 func (t target) groupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: t.Group, Version: t.Version}
+}
+
+// selectable says why the resource can not be selected in single namespaces, or nil.
+func (t target) selectable(namespaces []string) error {
+	if len(namespaces) > 0 && !t.Namespaced {
+		return errors.New("is cluster-scoped and can not be selected by namespaces")
+	}
+	return nil
 }
 
 // errNotServed says that the server does not have a resource, or not one that can

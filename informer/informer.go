@@ -158,8 +158,8 @@ func (i *Informer) Run(ctx context.Context) error {
 		return nil // stopped while waiting
 	}
 	namespaces := i.opts.Resource.Namespaces
-	if len(namespaces) > 0 && !t.Namespaced {
-		return fmt.Errorf("resource %s is cluster-scoped and can not be selected by namespaces", i.Name())
+	if err := t.selectable(namespaces); err != nil {
+		return fmt.Errorf("resource %s %w", i.Name(), err)
 	}
 	if len(namespaces) == 0 {
 		namespaces = []string{""}

@@ -357,7 +357,7 @@ const asMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;
 
 // metadata lists a page of what the watch selects.
 func (lw *listWatch) metadata(ctx context.Context, o metav1.ListOptions) (*page, error) {
-	body, err := lw.send(lw.plain, o).SetHeader("Accept", asMetadata).Do(ctx).Raw()
+	body, err := lw.metadataBody(ctx, o)
 	if err != nil {
 		return nil, lw.failed(ctx, "list metadata", fmt.Errorf("list metadata: %w", err))
 	}
@@ -372,4 +372,14 @@ func (lw *listWatch) metadata(ctx context.Context, o metav1.ListOptions) (*page,
 	}
 	p.version, p.next = list.ResourceVersion, list.Continue
 	return p, nil
+}
+
+// metadataBody is the answer's body, undecoded. Its error is the one that the server sent:
+// client-go decodes none of a body that is asked for as it is.
+func (lw *listWatch) metadataBody(ctx context.Context, o metav1.ListOptions) ([]byte, error) {
+	answer := lw.send(lw.plain, o).SetHeader("Accept", asMetadata).Do(ctx)
+	if err := answer.Error(); err != nil {
+		return nil, err
+	}
+	return answer.Raw()
 }

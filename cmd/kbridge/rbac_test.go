@@ -140,9 +140,8 @@ func (a account) create(t *testing.T, o *unstructured.Unstructured) {
 	}
 }
 
-// runs runs kbridge as the account until /readyz has answered as it should, in each of
-// the ways in turn.
-func (a account) runs(t *testing.T, file string, should ...func(answer string) bool) {
+// kubeconfig is the file with which a client is the account.
+func (a account) kubeconfig(t *testing.T) string {
 	t.Helper()
 	client, err := clientcorev1.NewForConfig(a.cluster.Config())
 	if err != nil {
@@ -156,6 +155,14 @@ func (a account) runs(t *testing.T, file string, should ...func(answer string) b
 	if err := testcluster.WriteKubeconfig(kubeconfig, a.cluster.UserConfig(token.Status.Token)); err != nil {
 		t.Fatal(err)
 	}
+	return kubeconfig
+}
+
+// runs runs kbridge as the account until /readyz has answered as it should, in each of
+// the ways in turn.
+func (a account) runs(t *testing.T, file string, should ...func(answer string) bool) {
+	t.Helper()
+	kubeconfig := a.kubeconfig(t)
 	r := start(t, "run", "--config", file, "--kubeconfig", kubeconfig, "--data-dir", t.TempDir())
 	defer r.end(t)
 	r.log.waitFor(t, "serving metrics and health")

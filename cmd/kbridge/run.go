@@ -28,16 +28,11 @@ import (
 
 // runOptions are the flags of `kbridge run`.
 type runOptions struct {
-	config      string
-	kubeconfig  string
-	kubeContext string
-	embedded    bool
-	dataDir     string
-	// dataDirGiven says that the command line names it.
-	dataDirGiven bool
-	grace        time.Duration
-	logFormat    string
-	logLevel     logLevel
+	place     place
+	config    string
+	grace     time.Duration
+	logFormat string
+	logLevel  logLevel
 }
 
 // The embedded server's limits, in bytes: its stream forgets the oldest events
@@ -74,15 +69,11 @@ shows the events. It lets in who may read the nkey in DATA-DIR/embedded.`,
 				return err
 			}
 			boundMemory(log)
-			o.dataDirGiven = cmd.Flags().Changed("data-dir")
 			return within(cmd.Context(), o.grace+closeWithin+lastWords, func() error { return run(cmd.Context(), cfg, o, stdout, log) })
 		},
 	}
 	configFlag(cmd, &o.config)
-	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig file (default: as kubectl finds it)")
-	cmd.Flags().StringVar(&o.kubeContext, "context", "", "the kubeconfig's context")
-	cmd.Flags().BoolVar(&o.embedded, "embedded", false, "publish to an in-process nats-server, and to no other sink")
-	cmd.Flags().StringVar(&o.dataDir, "data-dir", defaultDataDir(), "where the embedded server and the dead letters are kept, unless there is state: then it is beside that")
+	o.place.flags(cmd)
 	cmd.Flags().DurationVar(&o.grace, "grace-period", 25*time.Second, "how long a stop may take: what was read is published before it ends, or stored where there is state")
 	cmd.Flags().StringVar(&o.logFormat, "log-format", "text", "text or json")
 	cmd.Flags().Var(&o.logLevel, "log-level", "debug, info, warn or error")
@@ -92,7 +83,7 @@ shows the events. It lets in who may read the nkey in DATA-DIR/embedded.`,
 // run is the daemon: it builds the parts, runs them until ctx ends or one of them
 // fails, and stops them in order.
 func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, log *slog.Logger) (err error) {
-	kube, err := kubeConfig(o.kubeconfig, o.kubeContext)
+	kube, err := kubeConfig(o.place.kubeconfig, o.place.kubeContext)
 	if err != nil {
 		return err
 	}
@@ -111,27 +102,25 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	defer client.Close()
 	client.MaxObject = int(cfg.Kubernetes.MaxObject)
 
-	if cfg.State != nil && !o.dataDirGiven {
-		o.dataDir = cfg.State.File.Dir // the embedded server and the dead letters are beside the state
-	}
+	dataDir := o.place.data(cfg)
 	entries := cfg.Sinks
-	if o.embedded || len(entries) == 0 {
-		broker, err := embedded.Start(embedded.Options{Dir: embeddedDir(o.dataDir), MaxBytes: embeddedStore, Log: log})
+	if o.place.isEmbedded(cfg) {
+		broker, err := embedded.Start(embedded.Options{Dir: embeddedDir(dataDir), MaxBytes: embeddedStore, Log: log})
 		if err != nil {
 			return err
 		}
 		defer func() {
 			err = errors.Join(err, await("the embedded server", time.Now().Add(closeWithin), stopping(broker.Stop)))
 		}()
-		log.Info("embedded nats-server started", "url", broker.URL(), "dir", o.dataDir)
-		entries = []config.Sink{embeddedConfig(broker.URL(), o.dataDir, embeddedStream)}
+		log.Info("embedded nats-server started", "url", broker.URL(), "dir", dataDir)
+		entries = []config.Sink{embeddedConfig(broker.URL(), dataDir, embeddedStream)}
 	}
 
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerBuild(reg)
 	registerWarnings(reg, len(warnings))
-	d := newDaemon(adaptersOf(o.dataDir, out, reg, log), o.grace, reg, log)
+	d := newDaemon(adaptersOf(dataDir, out, reg, log), o.grace, reg, log)
 
 	if cfg.Server.Address != "" {
 		server, err := monitor.Start(cfg.Server.Address, reg, d.problems, log)

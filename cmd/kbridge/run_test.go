@@ -24,10 +24,11 @@ import (
 
 	"github.com/kbridge-io/kbridge/bridge"
 	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/internal/kafkabroker"
 	"github.com/kbridge-io/kbridge/internal/testcluster"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testcluster.Main(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testcluster.Main(kafkabroker.Main(m))) }
 
 // lockedBuffer is written by a command and read by its test.
 type lockedBuffer struct {

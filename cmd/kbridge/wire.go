@@ -18,6 +18,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer"
+	"github.com/kbridge-io/kbridge/internal/check"
 	"github.com/kbridge-io/kbridge/internal/embedded"
 	"github.com/kbridge-io/kbridge/internal/spill"
 	"github.com/kbridge-io/kbridge/sinks"
@@ -71,6 +72,18 @@ func openSink(ctx context.Context, cfg config.Sink, out io.Writer, log *slog.Log
 	}
 }
 
+// checkSink notes what openSink, and what publishes to the sink, would meet.
+func checkSink(ctx context.Context, cfg config.Sink, samples []sinks.Sample, found *check.Subject) {
+	switch {
+	case cfg.NATS != nil:
+		nats.Check(ctx, cfg, samples, found)
+	case cfg.Kafka != nil:
+		kafka.Check(ctx, cfg, samples, found)
+	case cfg.Stdout != nil:
+		found.OK("events are printed")
+	}
+}
+
 // output is one sink with its lane and its dead letters.
 type output struct {
 	sink  sink
@@ -84,11 +97,15 @@ func openDeadLetters(cfg config.Sink, dataDir string) (sinks.DeadLetters, error)
 	if cfg.DeadLetter.Subject != "" {
 		return nats.OpenDeadLetters(*cfg.NATS, cfg.DeadLetter.Subject), nil
 	}
-	file := cfg.DeadLetter.File
-	if file == "" {
-		file = filepath.Join(dataDir, "dead", cfg.Name+".jsonl")
+	return bridge.OpenDeadLetters(deadLetterFile(cfg, dataDir))
+}
+
+// deadLetterFile is where the dead letters go that have no subject.
+func deadLetterFile(cfg config.Sink, dataDir string) string {
+	if cfg.DeadLetter.File != "" {
+		return cfg.DeadLetter.File
 	}
-	return bridge.OpenDeadLetters(file)
+	return filepath.Join(dataDir, "dead", cfg.Name+".jsonl")
 }
 
 // newOutput opens a sink and puts a lane before it.

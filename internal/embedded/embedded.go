@@ -93,6 +93,13 @@ func Start(o Options) (_ *Server, err error) {
 	return s, nil
 }
 
+// Check fails where the directory is none that Start would use, and makes nothing. process
+// is the one that has it, zero where none has or where that is not known.
+func Check(dir string) (process int, err error) {
+	_, err = owned.CheckDir(dir)
+	return owned.Holder(filepath.Join(dir, lockFile)), err
+}
+
 // run starts the server on one port for whoever has the key, or returns what it says
 // against it.
 func (s *Server) run(o Options, port int, key string) error {

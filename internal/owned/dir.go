@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"syscall"
 )
@@ -17,10 +18,16 @@ import (
 // In a folder where anybody may write but nobody remove what another has made, such as
 // /tmp, OpenFile looks at whose the files are.
 func Dir(dir string) error {
+	if err := look(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.MkdirAll(dir, 0o700)
+}
+
+// look fails where a folder is absent or not to be used.
+func look(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return os.MkdirAll(dir, 0o700)
 	case err != nil:
 		return err
 	case !info.IsDir():
@@ -30,6 +37,33 @@ func Dir(dir string) error {
 		info = link // who owns the link says where it leads
 	}
 	return judge(dir, info)
+}
+
+// CheckDir fails where Dir would, or where no file could be made in the folder, and makes
+// nothing. absent says that Dir would make it.
+func CheckDir(dir string) (absent bool, err error) {
+	switch err := look(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return true, makeable(dir)
+	case err != nil:
+		return false, err
+	}
+	return false, writable(dir)
+}
+
+// makeable fails where a folder that is absent could not be made.
+func makeable(dir string) error {
+	above := filepath.Dir(dir)
+	info, err := os.Stat(above)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && above != dir:
+		return makeable(above)
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+	}
+	return writable(above)
 }
 
 func judge(dir string, info fs.FileInfo) error {

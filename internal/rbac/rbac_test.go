@@ -2,10 +2,12 @@ package rbac
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kbridge-io/kbridge/config"
 )
@@ -115,4 +117,35 @@ subjects:
 	if len(objects) != 6 { // a ClusterRole, a Role in each of two namespaces, and their bindings
 		t.Errorf("%d objects", len(objects))
 	}
+}
+
+func TestAGrantSaysWhichRuleMendsItsAbsence(t *testing.T) {
+	p := Needed(parse(t, "{resources: [{group: apps, resource: deployments}, {resource: pods}, {resource: services}, {resource: secrets, namespaces: [b, a]}]}"))
+	var got []string
+	for _, g := range p.Grants() {
+		got = append(got, g.Only(g.Rule.Verbs[:1]).String())
+		if rule := strings.SplitN(g.String(), ": ", 2)[1]; !cmp.Equal(ruleOf(t, rule), g.Rule) {
+			t.Errorf("%s is read as %v, want %v", rule, ruleOf(t, rule), g.Rule)
+		}
+	}
+	want := []string{
+		`add to a ClusterRole: {apiGroups: [""], resources: [pods], verbs: [list]}`,
+		`add to a ClusterRole: {apiGroups: [""], resources: [services], verbs: [list]}`,
+		`add to a ClusterRole: {apiGroups: ["apps"], resources: [deployments], verbs: [list]}`,
+		`add to a ClusterRole: {apiGroups: [""], resources: [namespaces], resourceNames: [kube-system], verbs: [get]}`,
+		`add to a Role of the namespace a: {apiGroups: [""], resources: [secrets], verbs: [list]}`,
+		`add to a Role of the namespace b: {apiGroups: [""], resources: [secrets], verbs: [list]}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func ruleOf(t *testing.T, text string) rbacv1.PolicyRule {
+	t.Helper()
+	var rule rbacv1.PolicyRule
+	if err := yaml.UnmarshalStrict([]byte(text), &rule); err != nil {
+		t.Fatal(err)
+	}
+	return rule
 }

@@ -60,21 +60,7 @@ func (s *Sink) create(ctx context.Context, c *conn, cluster *metadata.Response, 
 		defer controller.close()
 		c = controller
 	}
-	req := &createtopics.Request{TimeoutMs: int32(questionTimeout.Milliseconds() * 4 / 5)}
-	for _, name := range names {
-		t := createtopics.RequestTopic{Name: name, NumPartitions: -1, ReplicationFactor: -1}
-		if s.cfg.Partitions > 0 {
-			t.NumPartitions = int32(s.cfg.Partitions)
-		}
-		if s.cfg.Replication > 0 {
-			t.ReplicationFactor = int16(s.cfg.Replication)
-		}
-		settings := topicConfig(&s.cfg)
-		for _, key := range slices.Sorted(maps.Keys(settings)) {
-			t.Configs = append(t.Configs, createtopics.RequestConfig{Name: key, Value: settings[key]})
-		}
-		req.Topics = append(req.Topics, t)
-	}
+	req := creation(&s.cfg, names)
 	m, err := c.ask(req, questionTimeout)
 	if err != nil {
 		return fmt.Errorf("create topics: %w", err)
@@ -102,6 +88,26 @@ func (s *Sink) cameUp(name string, now time.Time) {
 	if t := s.topics[name]; t != nil && !t.settles(now) {
 		t.cameUp = now
 	}
+}
+
+// creation asks for topics as the configuration has them.
+func creation(cfg *config.Kafka, names []string) *createtopics.Request {
+	req := &createtopics.Request{TimeoutMs: int32(questionTimeout.Milliseconds() * 4 / 5)}
+	settings := topicConfig(cfg)
+	for _, name := range names {
+		t := createtopics.RequestTopic{Name: name, NumPartitions: -1, ReplicationFactor: -1}
+		if cfg.Partitions > 0 {
+			t.NumPartitions = int32(cfg.Partitions)
+		}
+		if cfg.Replication > 0 {
+			t.ReplicationFactor = int16(cfg.Replication)
+		}
+		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			t.Configs = append(t.Configs, createtopics.RequestConfig{Name: key, Value: settings[key]})
+		}
+		req.Topics = append(req.Topics, t)
+	}
+	return req
 }
 
 // topicConfig is what a topic is created with.

@@ -30,33 +30,19 @@ const describeEvery = 5 * time.Minute
 // describe reads the settings of topics before anything is sent to them. A cluster
 // that does not let us read them still takes events. Its error is the connection's.
 func (s *Sink) describe(c *conn, cluster *metadata.Response, names []string) error {
-	req := &describeconfigs.Request{}
-	for _, name := range names {
-		req.Resources = append(req.Resources, describeconfigs.RequestResource{
-			ResourceType: resourceTopic, ResourceName: name,
-			ConfigNames: []string{keyMaxBytes, keyMinISR, keyUnclean, keyCleanup, keyStoredAs},
-		})
-	}
-	m, err := c.ask(req, questionTimeout)
+	m, err := c.ask(description(names), questionTimeout)
 	if err != nil {
 		return fmt.Errorf("read the settings of topics: %w", err)
 	}
 	found := make(map[note][]string)
 	for _, r := range m.(*describeconfigs.Response).Resources {
-		var notes []note
-		settings := make(map[string]string, len(r.ConfigEntries))
-		if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {
+		i := slices.IndexFunc(cluster.Topics, func(t metadata.ResponseTopic) bool { return t.Name == r.ResourceName })
+		if i < 0 {
+			continue
+		}
+		settings, notes := judgeTopic(&s.cfg, &r, &cluster.Topics[i])
+		if settings == nil {
 			s.count(&s.stats.Failures.Lookup)
-			notes = []note{{"settings", "unknown", "readable", "its limits and its durability can not be read: " + err.Error()}}
-		} else {
-			for _, e := range r.ConfigEntries {
-				settings[e.ConfigName] = e.ConfigValue
-			}
-			i := slices.IndexFunc(cluster.Topics, func(t metadata.ResponseTopic) bool { return t.Name == r.ResourceName })
-			if i < 0 {
-				continue
-			}
-			notes = judgeTopic(&s.cfg, settings, &cluster.Topics[i])
 		}
 		for _, n := range s.learnSettings(r.ResourceName, settings, notes) {
 			found[n] = append(found[n], r.ResourceName)
@@ -66,6 +52,18 @@ func (s *Sink) describe(c *conn, cluster *metadata.Response, names []string) err
 		s.log.Warn("topic: "+n.text, "topics", few(topics), "setting", n.setting, "value", n.value, "expected", n.expected)
 	}
 	return nil
+}
+
+// description asks for the settings of topics.
+func description(names []string) *describeconfigs.Request {
+	req := &describeconfigs.Request{}
+	for _, name := range names {
+		req.Resources = append(req.Resources, describeconfigs.RequestResource{
+			ResourceType: resourceTopic, ResourceName: name,
+			ConfigNames: []string{keyMaxBytes, keyMinISR, keyUnclean, keyCleanup, keyStoredAs},
+		})
+	}
+	return req
 }
 
 // learnSettings keeps a topic's settings and returns the notes that are new.
@@ -97,9 +95,20 @@ func (s *Sink) learnSettings(name string, settings map[string]string, notes []no
 // note is a remark about one setting of a topic.
 type note struct{ setting, value, expected, text string }
 
-// judgeTopic lists what lets a topic lose what it has acknowledged, and what is not as
-// the configuration has it.
-func judgeTopic(cfg *config.Kafka, settings map[string]string, t *metadata.ResponseTopic) []note {
+// judgeTopic reads a topic's settings, nil where that is not allowed, and lists what lets
+// it lose what it has acknowledged, and what is not as the configuration has it.
+func judgeTopic(cfg *config.Kafka, r *describeconfigs.ResponseResource, t *metadata.ResponseTopic) (settings map[string]string, notes []note) {
+	if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {
+		return nil, []note{{"settings", "unknown", "readable", "its limits and its durability can not be read: " + err.Error()}}
+	}
+	settings = make(map[string]string, len(r.ConfigEntries))
+	for _, e := range r.ConfigEntries {
+		settings[e.ConfigName] = e.ConfigValue
+	}
+	return settings, judgeSettings(cfg, settings, t)
+}
+
+func judgeSettings(cfg *config.Kafka, settings map[string]string, t *metadata.ResponseTopic) []note {
 	replicas := 0
 	for i := range t.Partitions {
 		if n := len(t.Partitions[i].ReplicaNodes); replicas == 0 || n < replicas {

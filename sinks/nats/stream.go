@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kbridge-io/kbridge/config"
@@ -28,29 +29,51 @@ func (ses *session) checkStream(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look up stream %s: %w", name, err)
 	}
-	stream, err := js.Stream(ctx, name)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound) && !s.cfg.Stream.Create:
-		return fmt.Errorf("stream %s not found, and the configuration does not let kbridge create it", name)
-	case errors.Is(err, jetstream.ErrStreamNotFound):
+	stream, err := lookUp(ctx, js, s.cfg.Stream)
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", name, ses.reason(err))
+	}
+	if stream == nil {
 		stream, err = js.CreateStream(ctx, streamConfig(s.cfg.Stream))
 		if err != nil {
 			return fmt.Errorf("create stream %s: %w", name, ses.reason(err))
 		}
 		s.log.Info("created stream", "stream", name, "subjects", s.cfg.Stream.Subjects)
-	case err != nil:
-		return fmt.Errorf("look up stream %s: %w", name, ses.reason(err))
 	}
-	info := stream.CachedInfo()
-	if err := unusable(info, s.cfg.Subject); err != nil {
-		return fmt.Errorf("stream %s %w", name, err)
-	}
-	notes := durability(info, ses.nc.ConnectedClusterName())
-	if s.cfg.Stream.Create {
-		notes = append(notes, differences(s.cfg.Stream, info.Config)...)
+	notes, err := judge(&s.cfg, stream.CachedInfo(), ses.nc)
+	if err != nil {
+		return err
 	}
 	s.warnOnce(notes)
 	return nil
+}
+
+// lookUp returns the stream, or nil where it is absent and to be created.
+func lookUp(ctx context.Context, js jetstream.JetStream, c config.Stream) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, c.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if c.Create {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("stream %s not found, and the configuration does not let kbridge create it", c.Name)
+	}
+	return stream, err
+}
+
+// judge says why the stream can not store the sink's events, or else what is noteworthy
+// about it.
+func judge(cfg *config.NATS, info *jetstream.StreamInfo, nc *client.Conn) ([]note, error) {
+	if err := unusable(info, cfg.Subject); err != nil {
+		return nil, fmt.Errorf("stream %s %w", cfg.Stream.Name, err)
+	}
+	notes := durability(info, nc.ConnectedClusterName())
+	if most := info.Config.MaxMsgSize; most > 0 && int64(most) < nc.MaxPayload() {
+		notes = append(notes, note{"max_msg_size", fmt.Sprint(most), "-1", "it refuses larger events, which the servers would take"})
+	}
+	if cfg.Stream.Create {
+		notes = append(notes, differences(cfg.Stream, info.Config)...)
+	}
+	return notes, nil
 }
 
 // reason adds what the server said outside of its answer, such as a permission

@@ -464,7 +464,7 @@ func TestInspectingChangesNothing(t *testing.T) {
 	if err := s.openDB(true); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.inspect(); err != nil {
+	if err := s.inspect(s.file); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.close(); err != nil {

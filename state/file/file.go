@@ -77,24 +77,19 @@ func (s *Store) open() (err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	info, err := os.Lstat(s.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0 && info.Mode().IsRegular():
-		if err := create(s.path, err == nil); err != nil {
-			return err
-		}
+	switch found, err := lookFor(s.path); {
 	case err != nil:
 		return err
-	case info.Mode()&fs.ModeSymlink != 0:
-		return errors.New("it is a symbolic link, and kbridge writes through none: name the folder that the file is in")
-	case !info.Mode().IsRegular():
-		return errors.New("it is no regular file")
+	case found != stored:
+		if err := create(s.path, found == empty); err != nil {
+			return err
+		}
 	}
 	// Read before it is opened for writing: what is no state of ours stays as it is.
 	if err := s.openDB(true); err != nil {
 		return err
 	}
-	if err := s.inspect(); err != nil {
+	if err := s.inspect(s.file); err != nil {
 		return err
 	}
 	if err := s.close(); err != nil {
@@ -117,6 +112,32 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	return s.loadDictionaries()
+}
+
+// presence is whether there is a file of the state.
+type presence int
+
+const (
+	absent presence = iota
+	empty           // of no bytes
+	stored
+)
+
+func lookFor(path string) (presence, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return absent, nil
+	case err != nil:
+		return absent, err
+	case info.Mode()&fs.ModeSymlink != 0:
+		return absent, errors.New("it is a symbolic link, and kbridge writes through none: name the folder that the file is in")
+	case !info.Mode().IsRegular():
+		return absent, errors.New("it is no regular file")
+	case info.Size() == 0:
+		return empty, nil
+	}
+	return stored, nil
 }
 
 // options are bbolt's, save for how the file is opened.
@@ -154,13 +175,15 @@ func explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return errors.New("another process has it open: each kbridge needs a folder of its own")
+		return errInUse
 	case errors.As(err, &errno), errors.As(err, &path):
 		return err
 	default:
 		return damaged(fmt.Errorf("or no state of kbridge: %w", err))
 	}
 }
+
+var errInUse = errors.New("another process has it open: each kbridge needs a folder of its own")
 
 // damaged says of a file that it can not be used.
 func damaged(why any) error {

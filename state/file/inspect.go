@@ -3,18 +3,23 @@ package file
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"go.etcd.io/bbolt"
 )
 
 // inspect reads the whole file, which is open for reading and locked, without
-// changing it.
-func (s *Store) inspect() error {
+// changing it. The pages come from pages, which is the file; its errors are returned as
+// they are where they say that it is not to be read on.
+func (s *Store) inspect(pages io.ReaderAt) error {
 	info, err := s.file.Stat()
 	if err != nil {
 		return err
 	}
-	if err := checkPages(s.file, info.Size(), s.db.Info().PageSize); err != nil {
+	switch err := checkPages(pages, info.Size(), s.db.Info().PageSize); {
+	case errors.Is(err, errEnough):
+		return err
+	case err != nil:
 		return damaged(err)
 	}
 	return s.guard(func() error {

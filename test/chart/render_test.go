@@ -145,7 +145,7 @@ func TestThePolicyOpensThePortsThatTheConfigurationNeeds(t *testing.T) {
 func TestTheNotesSayWhatToType(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
-		"default":    {"kubectl exec -n obs statefulset/kbridge -- kbridge tail\n", "NATS server inside of the pod", "helm test -n obs kbridge"},
+		"default":    {"kubectl exec -n obs statefulset/kbridge -- kbridge tail\n", "NATS server inside of the pod", "helm test -n obs kbridge", "kubectl exec -n obs statefulset/kbridge -- kbridge check --connect --config /etc/kbridge/config.yaml\n"},
 		"kafka":      {"kbridge tail --config /etc/kbridge/config.yaml --sink state\n", "of prod-eu"},
 		"namespaces": {"statefulset/shop-events", "WARNING: without `config.state`"},
 		"claim":      {"kbridge rbac --config /etc/kbridge/config.yaml --namespace obs --service-account kbridge-events"},
