@@ -29,7 +29,7 @@ var errGaps = errors.New("a start would not do all that the configuration asks f
 func checkCommand(stdout, stderr io.Writer) *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check",
+		Use:   "check [FILE]",
 		Short: "Validates the configuration, and tries what a start would",
 		Long: `Validates the configuration, contacts nothing, and says what it selects.
 Exits with 2 and a list of all problems where it is wrong.
@@ -39,12 +39,12 @@ resources is there and how many objects it selects, the permissions, the sinks w
 their streams or topics, and the state. It reads only: it creates nothing, publishes
 nothing, and may run beside a kbridge. It prints one line for each finding (ok, warning,
 gap, skipped), and exits with 1 where there is a gap.`,
-		Example: `  kbridge check --config kbridge.yaml
-  kbridge check --config kbridge.yaml --connect
+		Example: `  kbridge check kbridge.yaml
+  kbridge check kbridge.yaml --connect
   kbridge check --config kbridge.yaml --connect -o json | jq '.findings[] | select(.outcome == "gap")'`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(o.file(args), o.validate()); err != nil {
 				return usageError{err}
 			}
 			cfg, err := loadConfig(o.config)
@@ -67,6 +67,17 @@ gap, skipped), and exits with 1 where there is a gap.`,
 	f.StringVarP(&o.output, "output", "o", "text", "with --connect: text, or json: one document")
 	o.place.flags(cmd)
 	return cmd
+}
+
+// file takes the configuration's name as an argument, beside --config.
+func (o *checkOptions) file(args []string) error {
+	switch {
+	case len(args) > 1, len(args) == 1 && o.config != "" && o.config != args[0]:
+		return errors.New("expected one configuration file, as an argument or with --config")
+	case len(args) == 1:
+		o.config = args[0]
+	}
+	return nil
 }
 
 func (o *checkOptions) validate() error {

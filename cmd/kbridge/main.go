@@ -8,9 +8,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kbridge-io/kbridge/config"
 )
@@ -61,20 +64,63 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long:          "kbridge watches the resources that its configuration selects and publishes every change\nas a CloudEvent to NATS JetStream or Kafka.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          noArgs,
+		Version:       versionText(),
+		Args:          knownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{knownFlag(cmd, err)} })
 	root.AddCommand(runCommand(stdout, stderr), checkCommand(stdout, stderr), rbacCommand(stdout), readyCommand(stdout), tailCommand(stdout, stderr), versionCommand(stdout))
 	return root
 }
 
 // noArgs refuses arguments as an error of the command line.
 func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return usageError{err}
+	if len(args) == 0 {
+		return nil
 	}
-	return nil
+	hint := ""
+	if cmd.Flags().Lookup("config") != nil {
+		hint = fmt.Sprintf(": is --config %s meant?", args[0])
+	}
+	return usageError{fmt.Errorf("%q: %s takes flags and nothing else%s", args[0], cmd.CommandPath(), hint)}
+}
+
+// knownCommand refuses what is no command, and says which one is meant perhaps.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	return usageError{fmt.Errorf("unknown command: %q%s (kbridge --help shows all)", args[0], perhaps("", config.Nearest(args[0], names)))}
+}
+
+// knownFlag adds to the error of a flag that there is not which one is meant perhaps.
+func knownFlag(cmd *cobra.Command, err error) error {
+	var absent *pflag.NotExistError
+	if !errors.As(err, &absent) {
+		return err
+	}
+	word := absent.GetSpecifiedName()
+	if letters := absent.GetSpecifiedShortnames(); letters != "" {
+		word, _, _ = strings.Cut(letters, "=") // one dash where there should be two
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if slices.Contains(names, word) {
+		return fmt.Errorf("%w%s", err, perhaps("--", word))
+	}
+	return fmt.Errorf("%w%s", err, perhaps("--", config.Nearest(word, names)))
+}
+
+func perhaps(dashes, word string) string {
+	if word == "" {
+		return ""
+	}
+	return ", perhaps " + dashes + word + " is meant"
 }
 
 // configFlag adds the flag that names the configuration.

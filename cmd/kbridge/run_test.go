@@ -138,7 +138,7 @@ sinks:
 
 func TestCommandLinesThatAreWrongExitWithTwo(t *testing.T) {
 	for _, args := range [][]string{
-		{"run"}, {"run", "--config"}, {"run", "--nope"}, {"check", "x"}, {"run", "--config", "/does/not/exist.yaml"},
+		{"run"}, {"run", "--config"}, {"run", "--nope"}, {"check", "x"}, {"check", "x", "y"}, {"check", "x", "--config", "y"}, {"rbac", "x"}, {"run", "--config", "/does/not/exist.yaml"},
 		{"run", "--config", writeConfig(t, "resources: [{resource: pods}]"), "--log-format", "xml"},
 		{"run", "--config", writeConfig(t, "resources: [{resource: pods}]"), "--grace-period", "-1s"},
 		{"run", "--config", writeConfig(t, "resources: [{resource: pods}]"), "--grace-period", "2562047h"},
