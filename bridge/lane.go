@@ -47,6 +47,7 @@ type Lane struct {
 	opts    Options
 	metrics laneMetrics
 	log     *slog.Logger
+	trail   *trail
 	wake    chan struct{} // something is ready; holds one token
 	refused chan struct{} // something is in dead; holds one token
 	// unreadable says that a body could not be read, and that it was logged.
@@ -123,6 +124,7 @@ func NewLane(o Options) *Lane {
 
 		unannounced: map[*snapshot]error{},
 	}
+	l.trail = newTrail(l.log)
 	l.room.L = &l.mu
 	l.metrics = o.Metrics.lane(l)
 	return l
@@ -137,6 +139,9 @@ func (l *Lane) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { l.bury(ctx) })
+	if l.trail != nil {
+		running.Go(func() { l.trail.run(ctx) })
+	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -276,6 +281,7 @@ func (l *Lane) answered(e *entry, err error) {
 		// Counted before the lock: from here on the event is the broker's.
 		e.port.metrics.published[e.event.Type].Inc()
 		l.metrics.latency.Observe(now.Sub(e.event.Time).Seconds())
+		l.trail.published(&e.event, e.attempts, now)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -357,59 +363,6 @@ func (l *Lane) settle(e *entry, acknowledged bool) {
 		l.room.Broadcast()
 	}
 }
-
-// Drain waits until all that the ports have taken is dealt with. Where the state
-// keeps what the sink is behind on, that is left for the next start. If ctx ends first
-// Drain returns a LeftError. Run must be running.
-func (l *Lane) Drain(ctx context.Context, kept bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closing = kept
-	behind := func() int {
-		if kept {
-			return 0
-		}
-		return l.behindCount
-	}
-	stop := context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.room.Broadcast()
-	})
-	defer stop()
-	for l.events+behind() > 0 && ctx.Err() == nil {
-		l.room.Wait()
-	}
-	if l.events+behind() == 0 {
-		return nil
-	}
-	left := 0
-	for _, p := range l.ports {
-		for e := p.head; e != nil; e = e.after {
-			if !e.dealt {
-				left++
-			}
-		}
-	}
-	return &LeftError{Sink: l.Name(), Events: left, Behind: l.behindCount, Cause: context.Cause(ctx)}
-}
-
-// LeftError says what a lane had not delivered when it was stopped.
-type LeftError struct {
-	Sink   string
-	Events int // not acknowledged
-	Behind int // objects that the sink is behind on
-	Cause  error
-}
-
-func (e *LeftError) Error() string {
-	if e.Behind > 0 {
-		return fmt.Sprintf("drain sink %s: %d events are not acknowledged, and it is behind on %d objects: %v", e.Sink, e.Events, e.Behind, e.Cause)
-	}
-	return fmt.Sprintf("drain sink %s: %d events are not acknowledged: %v", e.Sink, e.Events, e.Cause)
-}
-
-func (e *LeftError) Unwrap() error { return e.Cause }
 
 // Oldest is the age of the oldest event that is not dealt with, or zero.
 func (l *Lane) Oldest(now time.Time) time.Duration {

@@ -76,7 +76,7 @@ shows the events. It lets in who may read the nkey in DATA-DIR/embedded.`,
 	o.place.flags(cmd)
 	cmd.Flags().DurationVar(&o.grace, "grace-period", 25*time.Second, "how long a stop may take: what was read is published before it ends, or stored where there is state")
 	cmd.Flags().StringVar(&o.logFormat, "log-format", "text", "text or json")
-	cmd.Flags().Var(&o.logLevel, "log-level", "debug, info, warn or error")
+	cmd.Flags().Var(&o.logLevel, "log-level", "debug, info, warn or error; debug also logs what is published, without bodies and a few events a second")
 	return cmd
 }
 

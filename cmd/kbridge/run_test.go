@@ -218,6 +218,9 @@ server: {address: '127.0.0.1:0'}
 			t.Errorf("the Secret's value is in what the command printed")
 		}
 	}
+	if want := `"msg":"published","sink":"out","type":"`; !strings.Contains(r.log.String(), want) {
+		t.Errorf("%s is not in the log:\n%s", want, r.log.String())
+	}
 	for lines := bufio.NewScanner(strings.NewReader(r.log.String())); lines.Scan(); {
 		if !json.Valid(lines.Bytes()) {
 			t.Errorf("a line of the log is no JSON: %s", lines.Text())
