@@ -59,6 +59,14 @@ lint: ## Runs vet and golangci-lint
 	go vet -tags install ./...
 	go run $(GOLANGCI_LINT) run --build-tags install ./...
 
+.PHONY: vuln
+vuln: ## Looks for known vulnerabilities that kbridge's code reaches; VULN=-std fails for the standard library's too
+	go run ./internal/vulncheck $(VULN)
+
+.PHONY: outdated
+outdated: ## Prints direct dependencies of which there is a newer version
+	@go list -m -e -u -f '{{if not (or .Main .Indirect)}}{{with .Update}}{{$$.Path}} {{$$.Version}}, newer is {{.Version}} of {{.Time.Format "2006-01-02"}}{{end}}{{end}}' all | grep . || echo 'none that the module proxy knows of'
+
 .PHONY: fuzz
 fuzz: ## Fuzzes what parses bytes from outside, FUZZTIME (default 30s) each
 	@for target in $$(grep -rhoE '^func Fuzz[A-Za-z]+' --include '*_test.go' . | awk '{print $$2}' | sort -u); do \
@@ -76,5 +84,5 @@ bench-growth: ## Measures how they grow, up to 1,000,000 objects; about an hour
 	go run ./bench -run '^growth' $(BENCH)
 
 .PHONY: generate
-generate: ## Makes generated files anew: config/schema.json, tables in docs/CONFIG.md, the chart's schema and README
+generate: ## Makes generated files anew: config/schema.json, tables in docs/CONFIG.md, the chart's schema and README, the list of licenses
 	go generate ./...
