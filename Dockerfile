@@ -14,23 +14,10 @@ ARG VERSION=dev
 ARG REVISION=
 ARG TARGETOS
 ARG TARGETARCH
-# The flags of `make build`, so that both share what is compiled.
+# What is in the image is what `make release` puts into it: kbridge, the list of what it is linked from and the licenses of
+# that, authorities, time zones, a user, and a folder that it may write.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false \
-      -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${REVISION}" -o /out/usr/local/bin/kbridge ./cmd/kbridge
-# What is in it, for who has to know: read from the program, so that it is what was linked.
-ARG CYCLONEDX_GOMOD=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    mkdir -p /out/usr/share/sbom && \
-    CGO_ENABLED=0 go run ${CYCLONEDX_GOMOD} bin -json -std -noserial -notimestamp -version "${VERSION}" \
-      -output /out/usr/share/sbom/kbridge.cdx.json /out/usr/local/bin/kbridge
-# Authorities, time zones, a user, and a folder that it may write.
-RUN mkdir -p /out/etc/ssl/certs /out/var/lib/kbridge && \
-    cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ && \
-    cp "$(go env GOROOT)/lib/time/zoneinfo.zip" /out/usr/share/zoneinfo.zip && \
-    echo 'kbridge:x:65532:65532::/var/lib/kbridge:/sbin/nologin' > /out/etc/passwd && \
-    echo 'kbridge:x:65532:' > /out/etc/group && \
-    chown 65532:65532 /out/var/lib/kbridge
+    go run ./internal/release/build -tree -version "${VERSION}" -commit "${REVISION}" -platforms "${TARGETOS}/${TARGETARCH}" /out
 
 FROM scratch
 COPY --from=build /out/ /

@@ -21,6 +21,10 @@ build: ## Builds bin/kbridge
 image: ## Builds the image IMAGE with docker, or with CONTAINER_TOOL
 	$(CONTAINER_TOOL) build -t $(IMAGE) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) .
 
+.PHONY: release
+release: ## Makes a release in dist: archives for each platform, the image, the chart, checksums; the same bytes each time
+	go run ./internal/release/build -version '$(VERSION)' dist
+
 .PHONY: demo
 demo: ## Shows kbridge at work on a cluster of its own, and ends by itself
 	go run ./test/demo
@@ -56,8 +60,8 @@ install-test: ## Installs kbridge with Helm on a cluster with a real node; needs
 
 .PHONY: lint
 lint: ## Runs vet and golangci-lint
-	go vet -tags install ./...
-	go run $(GOLANGCI_LINT) run --build-tags install ./...
+	go vet -tags install,man ./...
+	go run $(GOLANGCI_LINT) run --build-tags install,man ./...
 
 .PHONY: vuln
 vuln: ## Looks for known vulnerabilities that kbridge's code reaches; VULN=-std fails for the standard library's too

@@ -71,6 +71,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{knownFlag(cmd, err)} })
 	root.AddCommand(runCommand(stdout, stderr), checkCommand(stdout, stderr), rbacCommand(stdout), readyCommand(stdout), tailCommand(stdout, stderr), versionCommand(stdout))
+	addMan(root)
 	return root
 }
 

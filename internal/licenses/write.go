@@ -16,8 +16,8 @@ The modules that are linked into kbridge on at least one of the platforms that i
 what the compiler links and from the files in the modules. ` + "`go generate ./internal/licenses`" + ` writes this page.
 The texts of the licenses and the notices are in ` + "`THIRD_PARTY_LICENSES.txt`" + `, in each archive of a release and in
 the image under ` + "`/usr/share/licenses/kbridge`" + `. kbridge itself is under the [Apache License 2.0](../LICENSE).
-Besides, the image has two sets of data: the certificate authorities of Mozilla (MPL 2.0, unchanged), as the
-build machine's system has them, and the time zones of the IANA (public domain), as Go has them.
+Besides, the image has two sets of data: certificate authorities of Mozilla (MPL 2.0), as the module
+golang.org/x/crypto/x509roots/fallback has them, and the time zones of the IANA (public domain), as Go has them.
 
 Taken are ` + strings.Join(permissive, ", ") + `.
 
