@@ -60,7 +60,8 @@ func TestTheMetricsInTheDocsAreThoseInTheCode(t *testing.T) {
 
 func TestTheCommandsAndFlagsInTheDocsExist(t *testing.T) {
 	root := rootCommand(&bytes.Buffer{}, &bytes.Buffer{})
-	flags := map[string]bool{}
+	root.InitDefaultCompletionCmd()
+	flags := map[string]bool{"help": true}
 	commands := map[string]bool{}
 	for _, c := range root.Commands() {
 		commands[c.Name()] = true
@@ -82,21 +83,10 @@ func TestTheCommandsAndFlagsInTheDocsExist(t *testing.T) {
 }
 
 func TestTheTestsThatTheDocsNameExist(t *testing.T) {
-	var source bytes.Buffer
-	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		source.Write(data)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, doc := range []string{"docs/GUARANTEES.md", "docs/SECURITY.md"} {
+	source := testsOfTheRepository(t)
+	for _, doc := range []string{"docs/GUARANTEES.md", "docs/INSTALL.md", "docs/SECURITY.md"} {
 		for _, name := range matches(read(t, doc), "`((?:Test|Fuzz)[A-Za-z0-9]+)`") {
-			if !strings.Contains(source.String(), "func "+name+"(") {
+			if !strings.Contains(source, "func "+name+"(") {
 				t.Errorf("%s names %s, which is no test", doc, name)
 			}
 		}
