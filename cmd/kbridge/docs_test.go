@@ -82,6 +82,23 @@ func TestTheCommandsAndFlagsInTheDocsExist(t *testing.T) {
 	}
 }
 
+func TestTheFiguresOfTheComparisonAreThoseThatWereMeasured(t *testing.T) {
+	_, costs, found := strings.Cut(read(t, "docs/COMPARISON.md"), "\n## What it costs\n")
+	if !found {
+		t.Fatal("docs/COMPARISON.md does not say what it costs")
+	}
+	measured := read(t, "docs/PERFORMANCE.md")
+	figures := matches(costs, `(?:an event against|a second against|:|and) (\d[\d,.]*\d)`)
+	if len(figures) != 4 {
+		t.Errorf("docs/COMPARISON.md has the figures %q, want four", figures)
+	}
+	for _, figure := range figures {
+		if !strings.Contains(measured, " "+figure+" (") {
+			t.Errorf("docs/COMPARISON.md has the figure %s, which docs/PERFORMANCE.md has not", figure)
+		}
+	}
+}
+
 func TestTheTestsThatTheDocsNameExist(t *testing.T) {
 	source := testsOfTheRepository(t)
 	for _, doc := range []string{"docs/GUARANTEES.md", "docs/INSTALL.md", "docs/SECURITY.md"} {
