@@ -171,7 +171,7 @@ func TestTailRefusesAWrongCommandLine(t *testing.T) {
 		`--filter "k8s.po*"`:                             {"--filter", "k8s.po*"},
 		`--filter "a b"`:                                 {"--filter", "a b"},
 		`no-such-file.yaml`:                              {"--config", "no-such-file.yaml"},
-		`unknown command "x" for "kbridge tail"`:         {"x"},
+		`"x": kbridge tail takes flags and nothing else`: {"x"},
 	} {
 		if code, _, errs := kbridge(t, append([]string{"tail"}, args...)...); code != exitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%v: code %d, %s", args, code, errs)
