@@ -70,7 +70,6 @@ type Informer struct {
 	opts    Options
 	metrics entryMetrics
 	rules   scan.Options
-	packer  packer
 	log     *slog.Logger
 	begun   atomic.Int64 // views that have listed or resumed
 	status  atomic.Pointer[error]
@@ -266,7 +265,12 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		doubt: newDoubt(),
 	}
 	lw.reason.Store(listStart)
-	codec, err := newCodec(t, rules, &i.packer, i.opts.Client.MaxObject, i.opts.Aside, observer{
+	exclude := map[string]bool{}
+	for _, ns := range i.opts.Resource.ExcludeNamespaces {
+		exclude[ns] = true
+	}
+	p := &packer{exclude: exclude}
+	codec, err := newCodec(t, rules, p, i.opts.Client.MaxObject, i.opts.Aside, observer{
 		status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial,
 		tooLarge: i.metrics.tooLarge.Inc,
 	})
@@ -284,8 +288,8 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		return nil, err
 	}
 	v := &view{
-		resource: r, packer: &i.packer, aside: i.opts.Aside,
-		index: map[string]indexed{}, exclude: map[string]bool{},
+		resource: r, packer: p, aside: i.opts.Aside,
+		index: map[string]indexed{}, exclude: exclude,
 		doubt: lw.doubt, log: log,
 		delivery: i.opts.Delivery, reading: ctx,
 		counters: i.metrics.view,
@@ -293,9 +297,6 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 	}
 	if v.aside != nil {
 		v.tidy.wake = make(chan struct{}, 1)
-	}
-	for _, ns := range i.opts.Resource.ExcludeNamespaces {
-		v.exclude[ns] = true
 	}
 	v.onBegun = func(resumed bool) {
 		v.mu.Lock()
@@ -311,7 +312,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 			i.metrics.synced.Set(1)
 		}
 	}
-	rescan, err := i.rescan(r, rules)
+	rescan, err := i.rescan(r, rules, p)
 	if err != nil {
 		return nil, fmt.Errorf("resource %s: %w", i.Name(), err)
 	}
@@ -355,7 +356,7 @@ func (i *Informer) remember(v *view, view View) (*Known, error) {
 // rescan returns an object whose stored body went through other rules as the current
 // ones leave it: what was stored under other drops, or with a Secret's values, must
 // not go out as it is.
-func (i *Informer) rescan(r *event.Resource, rules *scan.Rules) (func(string, *event.Object) *event.Object, error) {
+func (i *Informer) rescan(r *event.Resource, rules *scan.Rules, p *packer) (func(string, *event.Object) *event.Object, error) {
 	bare, err := i.withoutAnnotations()
 	if err != nil {
 		return nil, err
@@ -376,7 +377,7 @@ func (i *Informer) rescan(r *event.Resource, rules *scan.Rules) (func(string, *e
 		}
 		restated := *o
 		restated.Aside = spill.Extent{}
-		restated.Body, restated.Dictionary = i.packer.pack(nil, body)
+		restated.Body, restated.Dictionary = p.pack(nil, body)
 		return &restated
 	}, nil
 }

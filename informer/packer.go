@@ -7,10 +7,16 @@ import (
 	"github.com/kbridge-io/kbridge/internal/spill"
 )
 
-// packer packs the bodies of one resource with a dictionary made of its first objects,
+// packer packs the bodies of one watch with a dictionary made of its first objects,
 // and tries a newer one now and then: kinds change, and the first objects may not be
 // like the others. Until it has seen enough it leaves bodies as they are.
+//
+// A dictionary is made of bodies, and is stored. So it has none but those of the watch
+// that uses it, as that watch's rules leave them: what is forgotten with a watch, or by
+// other rules, is then in no dictionary that stays.
 type packer struct {
+	exclude map[string]bool // namespaces whose objects are left out: see keep
+
 	mu         sync.Mutex
 	dictionary *event.Dictionary
 	packs      int // since the last trial ended
@@ -51,8 +57,12 @@ func (p *packer) pack(buf, body []byte) ([]byte, *event.Dictionary) {
 }
 
 // keep gives the object its body, packed: in the file, where it may be long until it is
-// asked for, or in memory where that is nil.
+// asked for, or in memory where that is nil. An object that is left out gets none: its
+// body is to be neither in the file nor in a dictionary.
 func (p *packer) keep(o *event.Object, body []byte, aside *spill.File) {
+	if p.exclude[o.Namespace] {
+		return
+	}
 	buf := scanned.Get().(*[]byte)
 	defer putScanned(buf)
 	*buf, o.Dictionary = p.pack(*buf, body)

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
+	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/internal/scriptedapi"
 )
 
 // bodies are documents of one shape with content of their own.
@@ -68,5 +71,54 @@ func TestADictionaryOfAnEarlierRunIsUsedOn(t *testing.T) {
 	p.adopt(earlier.dictionary)
 	if _, d := p.pack(nil, body()); d != earlier.dictionary {
 		t.Errorf("the first body is packed with %v", d)
+	}
+}
+
+// A dictionary is stored for as long as a body needs it: what is in it must go when its
+// watch does, and what is left out must not be in it at all.
+func TestADictionaryHasBodiesOfItsWatchAlone(t *testing.T) {
+	for name, r := range map[string]config.Resource{
+		"each namespace is a watch": {Resource: "configmaps", Namespaces: []string{"one", "two"}},
+		"a namespace is left out":   {Resource: "configmaps", ExcludeNamespaces: []string{"apart"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothWays(t, func(t *testing.T, setup func(*scriptedapi.Server)) {
+				inBubble(t, r, func(api *scriptedapi.Server) {
+					setup(api)
+					for _, ns := range []string{"apart", "two", "one"} {
+						for n := range minSamples {
+							api.Create(configMaps, configMap(ns, fmt.Sprint("o", n), map[string]any{"text": "of namespace " + ns}))
+						}
+					}
+				}, func(b *bench) {
+					for _, ns := range []string{"apart", "two", "one"} { // what is packed when the samples are enough
+						for n := range minSamples {
+							b.api.Update(configMaps, ns, fmt.Sprint("o", n), setData("more", "of namespace "+ns))
+						}
+					}
+					b.rest()
+					packed := 0
+					for _, v := range b.views {
+						for _, key := range v.Index.Keys() {
+							v.Index.With(key, func(o *event.Object) {
+								if o.Dictionary == nil {
+									return
+								}
+								packed++
+								for _, ns := range []string{"one", "two", "apart"} {
+									other := v.Namespace != "" && ns != v.Namespace || v.Namespace == "" && ns == "apart"
+									if other && strings.Contains(string(o.Dictionary.Bytes()), "of namespace "+ns) {
+										t.Fatalf("%s is packed with what is of namespace %s", key, ns)
+									}
+								}
+							})
+						}
+					}
+					if packed < minSamples {
+						t.Errorf("%d bodies are packed", packed)
+					}
+				})
+			})
+		})
 	}
 }

@@ -268,7 +268,6 @@ func (v *view) compare(list []any, like event.Delta) error {
 		}
 		o := obj.(*object)
 		if v.exclude[o.Object.Namespace] {
-			o.Object.Aside.Release()
 			v.counters.excluded.Inc()
 			continue
 		}
