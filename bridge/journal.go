@@ -140,39 +140,62 @@ func (j *journal) collect(settled uint64, change *state.ViewChange, limit int) (
 // a sink filters take no place in its window, a sink that blocks settles nothing, and a disk
 // that hangs takes nothing. What was folded is settled whole or not at all, with the label
 // that is the last step; so that is done only where the journal has grown to twice its size.
-// The lock is held.
+// What came before the first delta waits for no sink, and is folded by itself: what is
+// stored under other rules is not to wait for one either. The lock is held.
 func (j *journal) compact() {
 	if len(j.pending) < max(minCompaction, 2*j.packed) {
 		return
 	}
-	last := j.pending[len(j.pending)-1]
+	first := 0
+	for first < len(j.pending) && j.pending[first].number == 0 {
+		first++
+	}
+	last := j.pending[len(j.pending)-1].number
+	// A list that ended within is settled with the rest.
+	if j.ended && j.from > 0 && j.from < last {
+		j.from = last
+	}
 	if j.newest == nil {
 		j.newest = make(map[string]*event.Object, j.packed)
 	}
-	var rules []journalStep // one at most, behind what is restated
-	for _, s := range j.pending {
+	all := j.pending
+	j.pending = j.fold(j.fold(all[:0], all[:first]), all[first:])
+	j.packed = len(j.pending)
+	clear(all[j.packed:])
+	if j.packed > storeObjects {
+		j.newest = nil // a map that was large stays so
+	}
+}
+
+// fold adds the steps as one: the last state of each object, then the rules, then the last
+// label. It may write where it has read.
+func (j *journal) fold(into, steps []journalStep) []journalStep {
+	if len(steps) == 0 {
+		return into
+	}
+	number := steps[len(steps)-1].number
+	var rules, label journalStep
+	for _, s := range steps {
 		switch {
 		case s.rules:
-			rules = []journalStep{{number: last.number, rules: true, text: s.text}}
-		case !s.label:
+			rules = s
+		case s.label:
+			label = s
+		default:
 			j.newest[s.text] = s.object
 		}
 	}
-	// A list that ended within is settled with the rest.
-	if j.ended && j.from < last.number {
-		j.from = last.number
-	}
-	all := j.pending
-	j.pending = all[:0]
 	for key, o := range j.newest {
-		j.pending = append(j.pending, journalStep{number: last.number, text: key, object: o})
+		into = append(into, journalStep{number: number, text: key, object: o})
 	}
-	j.pending = append(append(j.pending, rules...), last)
-	j.packed = len(j.pending)
-	clear(all[j.packed:])
-	if clear(j.newest); j.packed > storeObjects {
-		j.newest = nil // a map that was large stays so
+	clear(j.newest)
+	for _, s := range []journalStep{rules, label} {
+		if s.rules || s.label {
+			s.number = number
+			into = append(into, s)
+		}
 	}
+	return into
 }
 
 // minCompaction is how many steps a journal may have in any case.

@@ -35,6 +35,7 @@ type Keeper struct {
 	epoch      uint32                           // that is stored
 	batch      *state.Batch                     // gathered and not committed
 	err        atomic.Pointer[error]            // of the last commit
+	scrubber   *scrubber
 }
 
 // What is settled is gathered often, so that of an object that changes all the time
@@ -72,6 +73,7 @@ func NewKeeper(store state.Store, cluster string, history *event.History, reg pr
 	reg.MustRegister(seconds)
 	k := &Keeper{
 		store: store, cluster: cluster, history: history, epoch: history.Epoch(), log: log, lanes: map[state.LaneID]*state.LaneInfo{},
+		scrubber: newScrubber(reg),
 		metrics: keeperMetrics{
 			commits: counter("kbridge_state_commits_total", "Batches that were stored."),
 			errors:  counter("kbridge_state_errors_total", "Batches that could not be stored, and are tried again with what has come since."),
@@ -110,6 +112,9 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	defer k.mu.Unlock()
 	if slices.ContainsFunc(k.feeds, func(f *Feed) bool { return f.id == id }) {
 		return nil, nil, fmt.Errorf("BUG: two watches are stored as %s", id)
+	}
+	if err := k.scrubber.look(k.store); err != nil {
+		return nil, nil, err
 	}
 	f := &Feed{id: id, index: index, ports: ports, journal: &journal{}}
 	known := &Known{Again: map[string]string{}}
@@ -216,13 +221,13 @@ func (k *Keeper) loadPort(f *Feed, p *Port, known *Known, objects map[string]*ev
 
 func newSnapshotID() string { return event.NewSnapshotID(time.Now()) }
 
-// Run stores until ctx ends; the caller stores a last time when the lanes have come to
-// rest. It returns an error where the
+// Run stores until ctx ends, and removes from the state what is not to be in it; the
+// caller stores a last time when the lanes have come to rest. It returns an error where the
 // state belongs to another process now: what is stored would not be true any more.
 func (k *Keeper) Run(ctx context.Context) error {
 	ticker := time.NewTicker(gatherEvery)
 	defer ticker.Stop()
-	last, pause, failures := time.Now(), storeEvery, 0
+	stores := attempts{every: storeEvery, longest: longestStorePause, last: time.Now()}
 	for {
 		select {
 		case <-ticker.C:
@@ -231,21 +236,24 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		// What waits is written at once, but not again and again to a disk that fails.
-		g := k.gather()
-		if urgent := (g.more || g.awaited) && pause == storeEvery; !urgent && time.Since(last) < pause {
-			continue
+		for _, err := range []error{k.storeInTime(&stores), k.scrub()} {
+			if errors.Is(err, state.ErrFenced) {
+				return err
+			}
 		}
-		err := k.Store()
-		if errors.Is(err, state.ErrFenced) {
-			return err
-		}
-		last = time.Now()
-		if failures++; err == nil {
-			failures = 0
-		}
-		pause = min(storeEvery<<min(failures, 10), longestStorePause)
 	}
+}
+
+// storeInTime stores what waits when it is time to. What is urgent is written at once, but
+// not again and again to a disk that fails.
+func (k *Keeper) storeInTime(stores *attempts) error {
+	g := k.gather()
+	if urgent := (g.more || g.awaited) && stores.failures == 0; !urgent && !stores.due() {
+		return nil
+	}
+	err := k.Store()
+	stores.took(err)
+	return err
 }
 
 // gathered says what is in the batch.

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -30,6 +31,12 @@ type memory struct {
 	largest int // number of objects of a watch in a batch
 	fail    error
 	late    bool // what fails is stored all the same
+
+	since  time.Time // there is residue; zero: there is none
+	rules  string    // that bodies are to be under
+	steps  int       // that it takes to scrub
+	scrubs int       // calls of Scrub
+	cannot error     // what they return
 }
 
 type memoryView struct {
@@ -52,8 +59,38 @@ func (m *memory) Contents() (state.Contents, error) {
 	return state.Contents{Views: slices.Collect(maps.Keys(m.views)), Lanes: slices.Collect(maps.Keys(m.lanes)), Epoch: m.epoch}, nil
 }
 
-func (m *memory) Retain([]state.ViewID, []state.LaneID) error { return nil }
-func (m *memory) Close() error                                { return nil }
+func (m *memory) Retain(map[state.ViewID]string, []state.LaneID) error { return nil }
+func (m *memory) Close() error                                         { return nil }
+
+func (m *memory) Residue() (state.Residue, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.residueLocked(), nil
+}
+
+func (m *memory) residueLocked() state.Residue {
+	r := state.Residue{Since: m.since}
+	if rules := m.views[viewName].info.Rules; !m.since.IsZero() && rules != m.rules {
+		r.Views = []state.ViewID{viewName}
+	}
+	return r
+}
+
+func (m *memory) Scrub() (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.scrubs++
+	if r := m.residueLocked(); len(r.Views) > 0 {
+		return false, fmt.Errorf("BUG: %+v", r)
+	}
+	if m.cannot != nil {
+		return false, m.cannot
+	}
+	if m.steps--; m.steps <= 0 {
+		m.since = time.Time{}
+	}
+	return m.steps <= 0, nil
+}
 
 func (m *memory) Info(id state.ViewID) (state.ViewInfo, error) {
 	m.mu.Lock()

@@ -316,7 +316,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 	if err != nil {
 		return nil, fmt.Errorf("resource %s: %w", i.Name(), err)
 	}
-	known, err := i.remember(v, View{Resource: r, Namespace: namespace, Rules: i.rulesName(), Rescan: rescan, Index: v})
+	known, err := i.remember(v, View{Resource: r, Namespace: namespace, Rules: rulesName(i.rules), Rescan: rescan, Index: v})
 	if err != nil {
 		return nil, err
 	}
@@ -382,14 +382,20 @@ func (i *Informer) rescan(r *event.Resource, rules *scan.Rules, p *packer) (func
 	}, nil
 }
 
+// RulesOf names the rules of a selection: see View. An error is one of the selection.
+func RulesOf(r config.Resource) (string, error) {
+	o, err := scanOptions(r)
+	return rulesName(o), err
+}
+
 // rulesName names what bodies go through. Its number moves when other bodies come out
 // of the same configuration: the second one compares annotations with a Secret's values.
-func (i *Informer) rulesName() string {
+func rulesName(o scan.Options) string {
 	version := 1
-	if i.rules.RedactSecret {
+	if o.RedactSecret {
 		version = 2
 	}
-	return fmt.Sprintf("%d redact=%t drop=%q", version, i.rules.RedactSecret, i.rules.Drop)
+	return fmt.Sprintf("%d redact=%t drop=%q", version, o.RedactSecret, o.Drop)
 }
 
 // compared begins the names of rules that look for a Secret's values in its annotations.

@@ -6,6 +6,7 @@ package state
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/kbridge-io/kbridge/event"
 )
@@ -34,9 +35,30 @@ type Store interface {
 	// passes. ErrFenced is one that does not. Until then nothing of it is stored; or all
 	// of it, where the medium failed when it was to confirm.
 	Commit(b *Batch) error
-	// Retain forgets the watches, and the sinks' parts in them, that are not named.
-	Retain(views []ViewID, lanes []LaneID) error
+	// Retain forgets the watches, and the sinks' parts in them, that are not named, and
+	// knows those that are: batches are of no others from then on. With each it is told the
+	// rules that its bodies are to be under. What is to go thereby is residue, in the same
+	// transaction.
+	Retain(views map[ViewID]string, lanes []LaneID) error
+	// Residue says what the medium still has of what is to go; see Residue.
+	Residue() (Residue, error)
+	// Scrub removes a part of the residue, so that batches can be written in between, and
+	// returns whether none is left. Retain was called before, and there are no Views in
+	// the residue. After an error or a crash it may be called again.
+	Scrub() (done bool, err error)
 	Close() error
+}
+
+// Residue is what the medium has of watches that were forgotten, and of bodies that were
+// under other rules than they are to be: in what is stored, in what that is packed with,
+// and where nothing refers to it any more. What an object was before it changed, or was
+// deleted, under the rules that hold is none: the next batches write over it.
+type Residue struct {
+	// Since is when the first of it came to be; zero: there is none.
+	Since time.Time
+	// Views are the watches that are stored under other rules than they are to be: their
+	// bodies have to be stored anew before the residue can go.
+	Views []ViewID
 }
 
 // Contents are what a store has, by name, in no particular order.

@@ -499,6 +499,9 @@ func (w *world) settled() string {
 			text += fmt.Sprintf("\n%s is stored as behind on %v of %s, snapshot %+v", id.Sink, slices.Collect(maps.Keys(l.behind)), id.View, l.info.Snapshot)
 		}
 	}
+	if !w.disk.residue.IsZero() {
+		text += "\nthe disk is not scrubbed"
+	}
 	for id, v := range w.disk.views {
 		if v.info.Position == "" || !v.info.Listed {
 			text += fmt.Sprintf("\n%s is stored at %+v", id, v.info)
@@ -754,6 +757,11 @@ func (w *world) notePartial() {
 func (w *world) checkLanes() {
 	if w.p == nil {
 		return
+	}
+	if text := w.unscrubbed(); text != "" {
+		w.mu.Lock()
+		w.failf("process %d is ready, and%s", w.p.number, text)
+		w.mu.Unlock()
 	}
 	w.p.d.mu.Lock()
 	defer w.p.d.mu.Unlock()

@@ -25,6 +25,9 @@ type disk struct {
 	failedAt time.Time
 	// committed is when the batch of the last successful commit was handed over.
 	committed time.Time
+	residue   time.Time          // since when there is some; zero: there is none
+	leftovers map[leftovers]bool // where nothing refers to it any more
+	packed    map[event.DictionaryID]traces
 }
 
 type keptView struct {
@@ -38,7 +41,7 @@ type keptLane struct {
 }
 
 func newDisk(w *world) *disk {
-	return &disk{w: w, views: map[state.ViewID]*keptView{}, lanes: map[state.LaneID]*keptLane{}}
+	return &disk{w: w, views: map[state.ViewID]*keptView{}, lanes: map[state.LaneID]*keptLane{}, leftovers: map[leftovers]bool{}, packed: map[event.DictionaryID]traces{}}
 }
 
 // loaded is what a process began with of a sink's part in a watch.
@@ -53,6 +56,7 @@ type scriptedStore struct {
 	d     *disk
 	p     *process
 	loads int // watches that were loaded
+	rules map[state.ViewID]string
 }
 
 var _ state.Store = (*scriptedStore)(nil)
@@ -137,6 +141,9 @@ func (s *scriptedStore) Commit(b *state.Batch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.p.commit = nil
+	if s.p.cut || fails {
+		d.leaveBatch(b)
+	}
 	d.failed = d.failed && s.p.cut || fails
 	if fails {
 		d.failedAt = time.Now()
@@ -164,6 +171,7 @@ func (d *disk) apply(b *state.Batch, process int, began time.Time) {
 			maps.Copy(v.objects, old.objects)
 		}
 		for key, o := range c.Objects {
+			d.leave(id, v.objects[key])
 			if o == nil {
 				delete(v.objects, key)
 			} else {
@@ -183,6 +191,7 @@ func (d *disk) apply(b *state.Batch, process int, began time.Time) {
 			maps.Copy(l.behind, old.behind)
 		}
 		for key, r := range c.Behind {
+			d.leave(id.View, l.behind[key].Gone)
 			if r == nil {
 				delete(l.behind, key)
 				continue
@@ -231,11 +240,3 @@ func recordsOf(records map[string]*state.Behind) string {
 
 // short is the part of a uid in which they differ.
 func short(uid string) string { return uid[max(0, len(uid)-4):] }
-
-func (s *scriptedStore) Retain(views []state.ViewID, lanes []state.LaneID) error {
-	s.d.w.mu.Lock()
-	defer s.d.w.mu.Unlock()
-	maps.DeleteFunc(s.d.views, func(id state.ViewID, _ *keptView) bool { return !slices.Contains(views, id) })
-	maps.DeleteFunc(s.d.lanes, func(id state.LaneID, _ *keptLane) bool { return !slices.Contains(lanes, id) })
-	return nil
-}

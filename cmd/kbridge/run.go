@@ -232,7 +232,11 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 		}
 		history.Continue(stored.Epoch)
 		watched = assignViews(cfg.Resources, entries, stored)
-		if err := store.Retain(watched.all(), watched.lanes); err != nil {
+		rules, err := watched.rules(cfg.Resources)
+		if err != nil {
+			return err
+		}
+		if err := store.Retain(rules, watched.lanes); err != nil {
 			return err
 		}
 		keeper := bridge.NewKeeper(store, uid, history, d.reg, d.log)
@@ -328,8 +332,10 @@ func (d *daemon) problems() []error {
 		problems = append(problems, o.problems()...)
 	}
 	if d.keeper != nil {
-		if err := d.keeper.Err(); err != nil {
-			problems = append(problems, err)
+		for _, err := range []error{d.keeper.Err(), d.keeper.Residue()} {
+			if err != nil {
+				problems = append(problems, err)
+			}
 		}
 	}
 	if len(d.informers) == 0 {

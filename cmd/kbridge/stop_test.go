@@ -83,7 +83,9 @@ func (s *fakeStore) LoadView(state.ViewID, func(*event.Object) error) (state.Vie
 func (s *fakeStore) LoadLane(state.LaneID) (state.LaneInfo, map[string]state.Behind, bool, error) {
 	return state.LaneInfo{}, nil, false, nil
 }
-func (s *fakeStore) Retain([]state.ViewID, []state.LaneID) error { return nil }
+func (s *fakeStore) Retain(map[state.ViewID]string, []state.LaneID) error { return nil }
+func (s *fakeStore) Residue() (state.Residue, error)                      { return state.Residue{}, nil }
+func (s *fakeStore) Scrub() (bool, error)                                 { return true, nil }
 func (s *fakeStore) Commit(*state.Batch) error {
 	if s.commit != nil {
 		s.commit()

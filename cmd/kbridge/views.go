@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/informer"
 	"github.com/kbridge-io/kbridge/state"
 )
 
@@ -72,13 +73,16 @@ func assignViews(resources []config.Resource, sinks []config.Sink, stored state.
 	return v
 }
 
-// all are the names.
-func (v views) all() []state.ViewID {
-	var all []state.ViewID
-	for _, id := range v.names {
-		all = append(all, id)
+// rules are those of each watch's bodies.
+func (v views) rules(resources []config.Resource) (map[state.ViewID]string, error) {
+	all := map[state.ViewID]string{}
+	for k, id := range v.names {
+		var err error
+		if all[id], err = informer.RulesOf(resources[k.entry]); err != nil {
+			return nil, err
+		}
 	}
-	return all
+	return all, nil
 }
 
 // viewKeys are the watches of the resources, in order.

@@ -65,9 +65,24 @@ func TestEachWatchFindsWhatIsStoredForItsSinks(t *testing.T) {
 			t.Errorf("%s: %d names of %d watches", c.name, len(names), len(c.want))
 		}
 		for _, l := range v.lanes {
-			if !slices.Contains(v.all(), l.View) || !strings.Contains(fmt.Sprint(c.entries), l.Sink) {
+			if !slices.Contains(slices.Collect(maps.Values(v.names)), l.View) || !strings.Contains(fmt.Sprint(c.entries), l.Sink) {
 				t.Errorf("%s: %+v is kept", c.name, l)
 			}
 		}
+	}
+}
+
+func TestEachWatchIsToldTheRulesOfItsEntry(t *testing.T) {
+	whole, part := entry("audit"), entry("live")
+	part.Drop, part.Namespaces = []string{"data.password"}, []string{"shop", "billing"}
+	entries := []config.Resource{whole, part}
+	v := assignViews(entries, []config.Sink{{Name: "audit"}, {Name: "live"}}, keeps("configmaps||||=audit"))
+	rules, err := v.rules(entries)
+	if err != nil || len(rules) != 3 {
+		t.Fatal(rules, err)
+	}
+	of := func(id state.ViewID) string { return rules[id] }
+	if of("configmaps|shop|||") != of("configmaps|billing|||") || of("configmaps|shop|||") == of("configmaps||||") {
+		t.Errorf("the rules are %q", rules)
 	}
 }

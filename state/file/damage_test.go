@@ -203,6 +203,10 @@ func TestPagesThatChangeUnderAnOpenStoreDoNotEndTheProcess(t *testing.T) {
 			return err
 		},
 		"written": func(s *Store) error { return s.Commit(numbered(2)) },
+		"scrubbed": func(s *Store) error {
+			_, err := s.Scrub()
+			return err
+		},
 	}
 	for changed, change := range changes {
 		for used, use := range uses {

@@ -45,6 +45,11 @@ type Store struct {
 	owner uint64 // the fencing token: one more with each opening
 	buf   []byte
 
+	rules  map[state.ViewID]string // that bodies are to be under; nil before Retain
+	wiped  uint64                  // up to this page what is free has been overwritten; zero: nothing has
+	wipeTo uint64                  // up to this one it is to be
+	step   int                     // how many pages are overwritten at once
+
 	values arena // of the transaction under way
 	// failed is what bbolt panicked with. It may hold locks of its own since then, so it
 	// is not called again.
@@ -63,7 +68,7 @@ func open(dir string, wait time.Duration) (*Store, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, fmt.Errorf("open the state: %w", err)
 	}
-	s := &Store{path: filepath.Join(dir, Name), wait: wait}
+	s := &Store{path: filepath.Join(dir, Name), wait: wait, step: wipedAtOnce}
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("open the state in %s: %w", s.path, err)
 	}

@@ -28,11 +28,14 @@ const (
 )
 
 var parts = map[string]func(dir string) error{
-	"commit numbered batches": commitNumbered,
-	"run out of room":         runOutOfRoom,
-	"start without room":      startWithoutRoom,
-	"open":                    onlyOpen,
-	"open as nobody":          openAsNobody,
+	"commit numbered batches":      commitNumbered,
+	"run out of room":              runOutOfRoom,
+	"start without room":           startWithoutRoom,
+	"open":                         onlyOpen,
+	"open as nobody":               openAsNobody,
+	"scrub after numbered batches": scrubNumbered,
+	"scrub without room":           scrubWithoutRoom,
+	"fail to commit a secret":      failToCommitSecret,
 }
 
 func TestMain(m *testing.M) {

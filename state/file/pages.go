@@ -55,11 +55,41 @@ func checkPages(file io.ReaderAt, fileSize int64, pageSize int) error {
 	}
 	p.seen = make([]bool, end)
 	if freelist != noFreelist {
-		if err := p.free(freelist); err != nil {
+		if _, err := p.free(freelist); err != nil {
 			return err
 		}
 	}
 	return p.tree(root, 0, nil, nil)
+}
+
+// freePages says of each page of the file whether nothing refers to it: those in the list
+// of free pages, and those behind the last one that was ever used, where a commit that
+// failed may have written. As bbolt would open the file now, it may write over them all.
+func freePages(file io.ReaderAt, fileSize int64, pageSize int) ([]bool, error) {
+	p := &pages{file: file, size: int64(pageSize)}
+	_, freelist, end, err := p.newest()
+	if err != nil {
+		return nil, err
+	}
+	if freelist == noFreelist {
+		return nil, errors.New("it has no list of free pages")
+	}
+	free := make([]bool, fileSize/p.size)
+	if end > uint64(len(free)) {
+		return nil, fmt.Errorf("it was cut to %d of %d pages", len(free), end)
+	}
+	p.seen = make([]bool, end)
+	list, err := p.free(freelist)
+	if err != nil {
+		return nil, err
+	}
+	for ; len(list) > 0; list = list[8:] {
+		free[binary.NativeEndian.Uint64(list)] = true
+	}
+	for id := end; id < uint64(len(free)); id++ {
+		free[id] = true
+	}
+	return free, nil
 }
 
 // newest is what bbolt begins with: the valid one of the two meta pages, and the newer
@@ -143,28 +173,29 @@ func (p *pages) mark(id uint64) error {
 func flags(page []byte) uint16 { return binary.NativeEndian.Uint16(page[8:]) }
 func count(page []byte) int    { return int(binary.NativeEndian.Uint16(page[10:])) }
 
-// free checks the list of free pages: one that is in use as well would be written over.
-func (p *pages) free(id uint64) error {
+// free checks the list of free pages, and returns their numbers, of eight bytes each: one
+// that is in use as well would be written over.
+func (p *pages) free(id uint64) ([]byte, error) {
 	page, err := p.read(id, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if flags(page) != freelistPage {
-		return fmt.Errorf("page %d is not the list of free pages", id)
+		return nil, fmt.Errorf("page %d is not the list of free pages", id)
 	}
 	n, list := uint64(count(page)), page[headerSize:]
 	if n == 0xFFFF {
 		n, list = binary.NativeEndian.Uint64(list), list[8:]
 	}
 	if n > uint64(len(list)/8) {
-		return fmt.Errorf("page %d lists more than it holds", id)
+		return nil, fmt.Errorf("page %d lists more than it holds", id)
 	}
 	for i := range n {
 		if err := p.mark(binary.NativeEndian.Uint64(list[8*i:])); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return list[:8*n], nil
 }
 
 // tree checks a tree whose keys begin with first and are below end, where these are

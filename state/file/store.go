@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -147,19 +149,56 @@ func (s *Store) Commit(b *state.Batch) error {
 }
 
 // Retain implements state.Store.
-func (s *Store) Retain(views []state.ViewID, lanes []state.LaneID) error {
-	return s.update(func(tx *bbolt.Tx, r *root) error {
+func (s *Store) Retain(views map[state.ViewID]string, lanes []state.LaneID) error {
+	err := s.update(func(tx *bbolt.Tx, r *root) error {
 		keep := map[string]bool{}
-		for _, id := range views {
+		for id := range views {
 			keep[string(id)] = true
 		}
-		if err := forget(tx, r, viewsBucket, keep); err != nil {
+		gone, err := forget(tx, r, viewsBucket, keep)
+		if err != nil {
 			return err
 		}
 		clear(keep)
 		for _, id := range lanes {
 			keep[string(laneName(id))] = true
 		}
-		return forget(tx, r, lanesBucket, keep)
+		if _, err := forget(tx, r, lanesBucket, keep); err != nil {
+			return err
+		}
+		if err := s.name(tx, r, views); err != nil {
+			return err
+		}
+		others, err := underOthers(tx, views)
+		if (gone > 0 || len(others) > 0) && r.residue == 0 {
+			r.residue = uint64(time.Now().Unix())
+		}
+		return err
 	})
+	if err == nil {
+		s.rules, s.wiped = maps.Clone(views), 0
+	}
+	return err
+}
+
+// name makes the tables of watches that are not stored yet, with their rules: a kill in
+// the first batch of one leaves bodies where nothing refers to them, which are to go like
+// others when the watch does.
+func (s *Store) name(tx *bbolt.Tx, r *root, views map[state.ViewID]string) error {
+	for id, rules := range views {
+		t, err := openTable(tx, viewsBucket, []byte(id))
+		if t != nil || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if t, err = makeTable(tx, viewsBucket, []byte(id)); err == nil {
+			err = write(s, t, r, state.ViewInfo{Rules: rules}, nil, s.codec.appendObject)
+		}
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", id, err)
+		}
+	}
+	return nil
 }

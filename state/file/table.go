@@ -39,9 +39,10 @@ func laneName(id state.LaneID) []byte { return []byte(id.Sink + laneSeparator + 
 // root is the record that the checks begin with: it says which tables there are, and
 // each table's info says which records.
 type root struct {
-	tables digest // of the infos
-	epoch  uint32 // of the cluster's history
-	stored []byte
+	tables  digest // of the infos
+	epoch   uint32 // of the cluster's history
+	residue uint64 // since when there is some, in seconds since 1970; zero: there is none
+	stored  []byte
 }
 
 func readRoot(tx *bbolt.Tx) (*root, error) {
@@ -54,15 +55,22 @@ func readRoot(tx *bbolt.Tx) (*root, error) {
 	if r.tables, body, err = digestOf(body); err != nil {
 		return nil, err
 	}
-	if len(body) != 4 {
+	if len(body) != 4 && len(body) != 4+8 {
 		return nil, errDamaged
 	}
 	r.epoch = binary.BigEndian.Uint32(body)
+	if body = body[4:]; len(body) > 0 {
+		r.residue = binary.BigEndian.Uint64(body)
+	}
 	return r, nil
 }
 
 func (r *root) write(tx *bbolt.Tx) error {
-	value := newScope(metaBucket, nil).seal(rootKey, binary.BigEndian.AppendUint32(r.tables.append(nil), r.epoch))
+	body := binary.BigEndian.AppendUint32(r.tables.append(nil), r.epoch)
+	if r.residue != 0 {
+		body = binary.BigEndian.AppendUint64(body, r.residue)
+	}
+	value := newScope(metaBucket, nil).seal(rootKey, body)
 	if bytes.Equal(value, r.stored) {
 		return nil
 	}
@@ -232,8 +240,8 @@ func (a *arena) reset() {
 	}
 }
 
-// forget removes the tables that are not to be kept.
-func forget(tx *bbolt.Tx, r *root, kind []byte, keep map[string]bool) error {
+// forget removes the tables that are not to be kept, and returns how many they were.
+func forget(tx *bbolt.Tx, r *root, kind []byte, keep map[string]bool) (int, error) {
 	parent := tx.Bucket(kind)
 	var gone [][]byte
 	if err := parent.ForEachBucket(func(name []byte) error {
@@ -242,17 +250,17 @@ func forget(tx *bbolt.Tx, r *root, kind []byte, keep map[string]bool) error {
 		}
 		return nil
 	}); err != nil {
-		return err
+		return 0, err
 	}
 	for _, name := range gone {
 		t, err := openTable(tx, kind, name)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		r.tables.remove(sealOf(t.stored))
 		if err := parent.DeleteBucket(name); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return len(gone), nil
 }

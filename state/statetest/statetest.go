@@ -146,6 +146,9 @@ func Run(t *testing.T, medium func(t *testing.T) (open func() state.Store)) {
 		"An object that is gone is gone, and removing it twice is ok": removal,
 		"The same batch may be committed again":                       again,
 		"Retain forgets what is not named":                            retain,
+		"A watch that is forgotten leaves residue until it is gone":   forgotten,
+		"Other rules leave residue until all is stored under them":    otherRules,
+		"What is as it was leaves no residue":                         noResidue,
 		"The error of the receiver ends a load":                       receiverFails,
 		"A large body and many small ones come back whole":            sizes,
 		"A batch that can not be stored changes nothing":              refused,
@@ -208,6 +211,9 @@ const (
 	nodes = state.ViewID("nodes/v1")
 )
 
+// podRules are those of the example's pods.
+const podRules = "drop=a;secrets=redact"
+
 func lane(sink string, view state.ViewID) state.LaneID { return state.LaneID{Sink: sink, View: view} }
 
 // example has a value in every field.
@@ -215,7 +221,7 @@ func example() *state.Batch {
 	return &state.Batch{
 		Epoch: 3,
 		Views: map[state.ViewID]*state.ViewChange{
-			pods: {Info: state.ViewInfo{Position: "1042", Listed: true, Version: "v1", Rules: "drop=a;secrets=redact"},
+			pods: {Info: state.ViewInfo{Position: "1042", Listed: true, Version: "v1", Rules: podRules},
 				Objects: map[string]*event.Object{
 					"shop/a": Object("shop", "a", "uid-a", "7"), "shop/b": Object("shop", "b", "uid-b", "8"), "shop/c": Object("shop", "c", "uid-c", "9")}},
 			nodes: {Info: state.ViewInfo{Version: "v1", Rules: "none"}, Objects: map[string]*event.Object{"n1": Object("", "n1", "uid-n", "1")}},
@@ -307,7 +313,7 @@ func again(_ *testing.T, u *subject) {
 
 func retain(t *testing.T, u *subject) {
 	u.commit(example())
-	if err := u.Retain([]state.ViewID{pods, "never"}, []state.LaneID{lane("live", pods), lane("audit", nodes), lane("never", pods)}); err != nil {
+	if err := u.Retain(map[state.ViewID]string{pods: podRules, "never": "some"}, []state.LaneID{lane("live", pods), lane("audit", nodes), lane("never", pods)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, known, err := u.LoadLane(lane("audit", pods)); known || err != nil {
@@ -315,6 +321,7 @@ func retain(t *testing.T, u *subject) {
 	}
 	delete(u.want.Views, nodes)
 	delete(u.want.Lanes, lane("audit", pods))
+	u.want.Views["never"] = View{Info: state.ViewInfo{Rules: "some"}, Objects: map[string]event.Object{}}
 	u.check()
 	u.commit(example())
 	u.check()
