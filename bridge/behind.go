@@ -18,7 +18,7 @@ type behind struct {
 	gone         *event.Object // that object's last state, if it has been deleted since
 	goneAt       time.Time
 	before       []*event.Object // others of that name that went before it, which the sink may have received
-	now          *event.Object // what is there, or nil
+	now          *event.Object   // what is there, or nil
 	nowAt        time.Time
 	deltas       int     // folded into this
 	inferred     bool    // found by comparison, not seen

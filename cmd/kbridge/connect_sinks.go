@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -148,7 +149,7 @@ func (a *attempt) stored(x file.Examined, found *check.Subject) {
 	if a.place.isEmbedded(a.cfg) {
 		entries = []config.Sink{{Name: embeddedSink}}
 	}
-	assigned := assignViews(a.cfg.Resources, entries, x.Contents).all()
+	assigned := slices.Collect(maps.Values(assignViews(a.cfg.Resources, entries, x.Contents).names))
 	if gone := without(x.Contents.Views, assigned); len(gone) > 0 {
 		found.Warn("a start would forget what the configuration does not select any more: %s", gone)
 	}

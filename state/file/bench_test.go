@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/state"
@@ -142,4 +143,57 @@ func BenchmarkLoad(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/100_000, "µs/object")
 	})
+}
+
+// BenchmarkScrub forgets 100,000 pods beside as many that stay: what the steps take for
+// each GB that is free then, and for each that stays, which the first one reads.
+func BenchmarkScrub(b *testing.B) {
+	random := rand.New(rand.NewPCG(1, 1))
+	kept, gone := podBatch(0, pods(random, 100_000)), podBatch(0, pods(random, 100_000))
+	gone.Views["gone"] = gone.Views["pods"]
+	delete(gone.Views, "pods")
+	s := mustOpen(b, b.TempDir())
+	mustCommit(b, s, kept)
+	before := fileSize(b, s)
+	lanes := []state.LaneID{{Sink: "audit", View: "pods"}}
+	var first, rest, longest time.Duration
+	var freed int64
+	for b.Loop() {
+		b.StopTimer()
+		if err := s.Retain(map[state.ViewID]string{"pods": "", "gone": ""}, lanes); err != nil {
+			b.Fatal(err)
+		}
+		mustCommit(b, s, gone)
+		freed += fileSize(b, s) - before
+		if err := s.Retain(map[state.ViewID]string{"pods": ""}, lanes); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		for n, done := 0, false; !done; n++ {
+			began := time.Now()
+			var err error
+			if done, err = s.Scrub(); err != nil {
+				b.Fatal(err)
+			}
+			took := time.Since(began)
+			if longest = max(longest, took); n == 0 {
+				first += took
+			} else {
+				rest += took
+			}
+		}
+	}
+	const gb = 1e9
+	b.ReportMetric(first.Seconds()/float64(b.N)/(float64(before)/gb), "first-s/GB")
+	b.ReportMetric(rest.Seconds()/(float64(freed)/gb), "rest-s/GB")
+	b.ReportMetric(float64(longest.Milliseconds()), "longest-ms")
+}
+
+func fileSize(b *testing.B, s *Store) int64 {
+	b.Helper()
+	info, err := os.Stat(s.path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return info.Size()
 }
