@@ -17,11 +17,6 @@ type target struct {
 	Namespaced                     bool
 }
 
-// name is the resource as kubectl writes it.
-func (t target) name() string {
-	return schema.GroupResource{Group: t.Group, Resource: t.Resource}.String()
-}
-
 func (t target) groupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: t.Group, Version: t.Version}
 }

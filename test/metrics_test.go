@@ -210,8 +210,12 @@ func TestWhatIsNotReadyIsSeenInTheMetrics(t *testing.T) {
 			p.mustRun()
 			for sample, want := range want {
 				name, labels, _ := strings.Cut(sample, " ")
-				if n, err := p.tryMetric(name, labels); err != nil || n != want {
-					return fmt.Errorf("%s is %v, want %v: %v", sample, n, want, err)
+				n, err := p.tryMetric(name, labels)
+				if err != nil {
+					return fmt.Errorf("%s: %w", sample, err)
+				}
+				if n != want {
+					return fmt.Errorf("%s is %v, want %v", sample, n, want)
 				}
 			}
 			return nil

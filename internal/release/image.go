@@ -43,7 +43,7 @@ func (o Options) image(trees []platformTree) error {
 	if len(trees) == 0 {
 		return nil
 	}
-	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, t := range trees {
 		image, err := o.platformImage(t)
 		if err != nil {

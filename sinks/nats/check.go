@@ -126,7 +126,7 @@ func (p *probe) ask(ctx context.Context, question func(context.Context) error) e
 		denied, p.denied, p.end = p.denied, nil, end
 		return denied
 	}
-	set(cancel)
+	_ = set(cancel) // what was denied before is another question's
 	err := question(limited)
 	switch denied := set(nil); {
 	case err == nil:
