@@ -281,6 +281,9 @@ func TestNoPanelOfTheDashboardIsEmptyForARealKbridge(t *testing.T) {
 	reaches("the sink has caught up", `kbridge_behind_objects{sink="one"}`, 0)
 	c.goesOn(t, 100)
 	c.end()
+	_, accounting, _ := strings.Cut(metricsDoc(t), "```promql\n")
+	accounting, _, _ = strings.Cut(accounting, "```")
+	reaches("each delta is accounted for", "max(abs("+accounting+"))", 0)
 	eventually(t, "the alert that has no time to wait fires", func() error {
 		firing, err := server.Firing(t.Context())
 		if err == nil && !slices.Equal(firing, []string{"KbridgeDeadLetters"}) {
