@@ -112,7 +112,9 @@ func wentBack(version, before string) bool {
 
 // enqueue puts b behind the port's others.
 func (p *Port) enqueue(b *behind) {
-	p.lane.owed(b, 1)
+	if p.lane.owed(b, 1); p.firstBehind == nil {
+		p.behindSince = time.Now()
+	}
 	p.mostBehind = max(p.mostBehind, len(p.behind))
 	if b.prev = p.lastBehind; b.prev == nil {
 		p.firstBehind = b

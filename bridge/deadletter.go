@@ -12,6 +12,7 @@ import (
 
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/owned"
+	"github.com/kbridge-io/kbridge/internal/status"
 	"github.com/kbridge-io/kbridge/sinks"
 )
 
@@ -124,6 +125,9 @@ func (d *DeadLetterFile) write(sink string, e *event.Event, reason error) (err e
 	return nil
 }
 
+// Target is where they are: the file.
+func (d *DeadLetterFile) Target() string { return d.path }
+
 // Err is what keeps dead letters from being written, or nil.
 func (d *DeadLetterFile) Err() error {
 	d.mu.Lock()
@@ -222,9 +226,13 @@ func (l *Lane) buried(e *entry) {
 		text, count = "an event failed again and again while others passed: it is in the dead letters", e.port.metrics.poison[e.event.Type]
 	}
 	count.Inc()
+	now := time.Now()
+	l.tell(e, now, status.DeadLetter, e.reason.Error())
 	l.log.Warn(text, "id", e.event.ID, "resource", e.event.Resource.Name(), "namespace", e.event.Key.Namespace, "name", e.event.Key.Name, "reason", e.reason)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.tally.deadLetters++
+	l.tally.lastDead = now.UTC()
 	if isPoison && e.next != nil {
 		// It has waited for as long: it has to fail once more, or the object's events would
 		// come faster than they are given up.

@@ -36,6 +36,10 @@ type Keeper struct {
 	batch      *state.Batch                     // gathered and not committed
 	err        atomic.Pointer[error]            // of the last commit
 	scrubber   *scrubber
+
+	// For Status.
+	commits, failed atomic.Uint64
+	committed       atomic.Pointer[time.Time] // when a batch was stored last
 }
 
 // What is settled is gathered often, so that of an object that changes all the time
@@ -313,6 +317,7 @@ func (k *Keeper) commit() error {
 	switch {
 	case err != nil:
 		k.metrics.errors.Inc()
+		k.failed.Add(1)
 		if k.err.Swap(&err) == nil {
 			k.log.Error("the state can not be stored: events go on, but what is stored gets old", "err", err)
 		}
@@ -329,6 +334,9 @@ func (k *Keeper) commit() error {
 		}
 	}
 	k.metrics.commits.Inc()
+	k.commits.Add(1)
+	now := time.Now().UTC()
+	k.committed.Store(&now)
 	k.epoch = max(k.epoch, k.batch.Epoch)
 	k.batch = nil
 	return nil
@@ -443,7 +451,7 @@ func (k *Keeper) Idle() bool {
 // Err is what keeps the state from being stored, or nil.
 func (k *Keeper) Err() error {
 	if err := k.err.Load(); err != nil {
-		return fmt.Errorf("state: %w", *err)
+		return *err
 	}
 	return nil
 }

@@ -10,12 +10,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/internal/status"
 	"github.com/kbridge-io/kbridge/sinks"
 )
 
@@ -39,7 +39,10 @@ type Options struct {
 	Poison      Poison
 	DeadLetters sinks.DeadLetters
 	Metrics     *Metrics
-	Log         *slog.Logger
+	// Tail gets the metadata of what was dealt with while somebody follows it; nil: it does
+	// not.
+	Tail *status.Tail
+	Log  *slog.Logger
 }
 
 // Lane brings events to one sink. Informers hand deltas to its ports; Run publishes.
@@ -71,6 +74,7 @@ type Lane struct {
 	outage  outage
 	// acknowledged is how many events were.
 	acknowledged uint64
+	tally        tally
 	// unannounced are the snapshots whose first marker is a dead letter, with why.
 	unannounced map[*snapshot]error
 
@@ -282,6 +286,7 @@ func (l *Lane) answered(e *entry, err error) {
 		e.port.metrics.published[e.event.Type].Inc()
 		l.metrics.latency.Observe(now.Sub(e.event.Time).Seconds())
 		l.trail.published(&e.event, e.attempts, now)
+		l.tell(e, now, status.Acknowledged, "")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -294,9 +299,12 @@ func (l *Lane) answered(e *entry, err error) {
 		if l.opts.Truncate && errors.Is(err, sinks.ErrTooLarge) && !e.event.Truncated && l.truncate(e) {
 			return
 		}
+		l.tally.failed(now, err)
 		l.giveUp(e, err)
 	default:
 		l.metrics.failures.Inc()
+		l.tally.failures++
+		l.tally.failed(now, err)
 		l.outage.failed(l.log, now, err, e)
 		e.attempts++
 		if poison := l.poisoned(e, now, err); poison != nil {
@@ -362,48 +370,4 @@ func (l *Lane) settle(e *entry, acknowledged bool) {
 	if len(l.waiting) > 0 || l.walkers > 0 || l.events == 0 {
 		l.room.Broadcast()
 	}
-}
-
-// Oldest is the age of the oldest event that is not dealt with, or zero.
-func (l *Lane) Oldest(now time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var oldest time.Duration
-	for _, p := range l.ports {
-		if p.head != nil {
-			oldest = max(oldest, now.Sub(p.head.accepted))
-		}
-	}
-	return oldest
-}
-
-// Usage returns how much of the window is in use, and how many callers wait for room.
-func (l *Lane) Usage() (bytes int64, events, waiting int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.bytes, l.events, len(l.waiting)
-}
-
-// Err says which first snapshots have not begun: until then what changes is folded into
-// them. It returns nil when all have.
-func (l *Lane) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var waiting []string
-	for _, p := range l.ports {
-		if p.snapshot != nil && p.snapshot.first && !p.snapshot.began {
-			waiting = append(waiting, p.resource.Name())
-		}
-	}
-	if len(waiting) == 0 {
-		return nil
-	}
-	return fmt.Errorf("the first snapshot has not begun of %s", strings.Join(waiting, ", "))
-}
-
-// Behind is the number of objects that the sink is behind on.
-func (l *Lane) Behind() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.behindCount
 }

@@ -45,8 +45,9 @@ type Port struct {
 	ended map[event.Key]*event.Object
 
 	behind                  map[event.Key]*behind
-	mostBehind              int     // since the map was made
-	firstBehind, lastBehind *behind // in order of arrival
+	mostBehind              int       // since the map was made
+	behindSince             time.Time // when the sink fell behind; of no meaning while it is not
+	firstBehind, lastBehind *behind   // in order of arrival
 	snapshot                *snapshot
 	again                   *state.Snapshot // one that an earlier run did not complete, until one begins
 	verified                *verification   // the outcome of a comparison that waits to be told

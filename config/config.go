@@ -272,6 +272,28 @@ type StateFile struct {
 type Server struct {
 	// Host and port to listen on. Empty turns the server off.
 	Address string `yaml:"address"`
+	// Who may read it. Left out, everybody who reaches it may, and sees no names of objects unless from the same machine. The probes `/healthz` and `/readyz` are open to all.
+	Auth *Auth `yaml:"auth"`
+	// The server's side of TLS. Left out, the server speaks HTTP in clear.
+	TLS *ServerTLS `yaml:"tls"`
+	// Whether Go's profiles (`/debug/pprof/`) are served, on a port of the loopback interface that the log names.
+	Debug bool `yaml:"debug"`
+}
+
+// Auth says who may read what the HTTP server serves.
+type Auth struct {
+	// File of a token of at least 16 characters. Who reads has to send it: as `Authorization: Bearer TOKEN`, or as the password that a browser asks for, with any user name.
+	TokenFile string `yaml:"tokenFile" required:"true"`
+}
+
+// ServerTLS is the HTTP server's side of TLS. Its files are PEM.
+type ServerTLS struct {
+	// The server's certificate, followed by those of intermediate authorities.
+	CertFile string `yaml:"certFile" required:"true"`
+	// The certificate's private key.
+	KeyFile string `yaml:"keyFile" required:"true"`
+	// Authorities of which a client has to have a certificate, for all but the probes. Left out, clients need none.
+	ClientCAFile string `yaml:"clientCAFile"`
 }
 
 // EventType is a type of event, as `types` names it.

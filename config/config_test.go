@@ -103,7 +103,7 @@ sinks:
     deadLetter: {subject: dead.audit}
     nats: {urls: [nats://c]}
 state: {file: {dir: /state}}
-server: {address: ''}
+server: {address: '', auth: {tokenFile: /t}, tls: {certFile: /c, keyFile: /k, clientCAFile: /a}, debug: true}
 `)
 	audit, auditNATS := DefaultSink(), DefaultNATS()
 	auditNATS.URLs = []string{"nats://c"}
@@ -134,6 +134,9 @@ server: {address: ''}
 			},
 		}, audit},
 		State: &State{File: &StateFile{Dir: "/state"}},
+		Server: Server{
+			Auth: &Auth{TokenFile: "/t"}, TLS: &ServerTLS{CertFile: "/c", KeyFile: "/k", ClientCAFile: "/a"}, Debug: true,
+		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

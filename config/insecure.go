@@ -23,6 +23,13 @@ func (w *warnings) insecure(path string, s *Sink) {
 	}
 }
 
+// server warns of a token that somebody on the way to the HTTP server can read.
+func (w *warnings) server(path string, s *Server) {
+	if s.Address != "" && s.Auth != nil && s.TLS == nil && !isLoopback(s.Address) {
+		w.add(path+".auth.tokenFile", "without server.tls the token is sent in clear")
+	}
+}
+
 func (w *warnings) tls(path string, t *TLS) {
 	if t != nil && t.InsecureSkipVerify {
 		w.add(path+".insecureSkipVerify", "any certificate is accepted, so whoever is on the way can be the server")

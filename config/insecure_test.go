@@ -17,6 +17,7 @@ func TestLoginsWithoutTLSAndServersThatNobodyChecksAreWarnedOf(t *testing.T) {
 		bearer  = "sasl: {mechanism: OAUTHBEARER, tokenFile: /t}"
 		clear   = "without tls the password is sent in clear"
 		used    = "without tls whoever is on the way can use the connection once it is logged in"
+		token   = "server.auth.tokenFile: without server.tls the token is sent in clear"
 		any     = "any certificate is accepted, so whoever is on the way can be the server"
 	)
 	grant := func(url string) string {
@@ -26,21 +27,29 @@ func TestLoginsWithoutTLSAndServersThatNobodyChecksAreWarnedOf(t *testing.T) {
 		return strings.Replace(nats(settings...), "nats://n:4222", url, 1)
 	}
 	for text, want := range map[string][]string{
-		nats():                              nil,
-		nats("user: u", "passwordFile: /p"): {"sinks[0].nats.user: " + clear},
-		nats("tokenFile: /t"):               {"sinks[0].nats.tokenFile: without tls the token is sent in clear"},
-		nats("creds: /c"):                   {"sinks[0].nats.creds: " + used},
-		nats("nkey: /n"):                    {"sinks[0].nats.nkey: " + used},
-		at("ws://n:80", "user: u", "passwordFile: /p"):           {"sinks[0].nats.user: " + clear},
-		at("tls://n:4222", "user: u", "passwordFile: /p"):        nil,
-		at("wss://n:443", "user: u", "passwordFile: /p"):         nil,
-		at("tls://n', 'nats://m", "user: u", "passwordFile: /p"): {"sinks[0].nats.user: " + clear},
-		at("nats://127.0.0.1", "user: u", "passwordFile: /p"):    nil,
-		at("nats://[::1]:4222", "creds: /c"):                     nil,
-		at("nats://localhost:4222", "creds: /c"):                 nil,
-		nats("tls: {}", "user: u", "passwordFile: /p"):           nil,
-		nats("tls: {insecureSkipVerify: true}"):                  {"sinks[0].nats.tls.insecureSkipVerify: " + any},
-		nats("tls: {insecureSkipVerify: true}", "creds: /c"):     {"sinks[0].nats.tls.insecureSkipVerify: " + any},
+		nats(): nil,
+		pods + "server: {auth: {tokenFile: /t}}\n":                                   {token},
+		pods + "server: {address: '10.0.0.1:80', auth: {tokenFile: /t}}\n":           {token},
+		pods + "server: {address: '127.0.0.1:80', auth: {tokenFile: /t}}\n":          nil,
+		pods + "server: {address: '[::1]:80', auth: {tokenFile: /t}}\n":              nil,
+		pods + "server: {address: 'localhost:80', auth: {tokenFile: /t}}\n":          nil,
+		pods + "server: {address: '', auth: {tokenFile: /t}}\n":                      nil,
+		pods + "server: {auth: {tokenFile: /t}, tls: {certFile: /c, keyFile: /k}}\n": nil,
+		pods + "server: {debug: true}\n":                                             nil,
+		nats("user: u", "passwordFile: /p"):                                          {"sinks[0].nats.user: " + clear},
+		nats("tokenFile: /t"):                                                        {"sinks[0].nats.tokenFile: without tls the token is sent in clear"},
+		nats("creds: /c"):                                                            {"sinks[0].nats.creds: " + used},
+		nats("nkey: /n"):                                                             {"sinks[0].nats.nkey: " + used},
+		at("ws://n:80", "user: u", "passwordFile: /p"):                               {"sinks[0].nats.user: " + clear},
+		at("tls://n:4222", "user: u", "passwordFile: /p"):                            nil,
+		at("wss://n:443", "user: u", "passwordFile: /p"):                             nil,
+		at("tls://n', 'nats://m", "user: u", "passwordFile: /p"):                     {"sinks[0].nats.user: " + clear},
+		at("nats://127.0.0.1", "user: u", "passwordFile: /p"):                        nil,
+		at("nats://[::1]:4222", "creds: /c"):                                         nil,
+		at("nats://localhost:4222", "creds: /c"):                                     nil,
+		nats("tls: {}", "user: u", "passwordFile: /p"):                               nil,
+		nats("tls: {insecureSkipVerify: true}"):                                      {"sinks[0].nats.tls.insecureSkipVerify: " + any},
+		nats("tls: {insecureSkipVerify: true}", "creds: /c"):                         {"sinks[0].nats.tls.insecureSkipVerify: " + any},
 		kafka(brokers): nil,
 		kafka(brokers, "tls: {insecureSkipVerify: true}"):              {"sinks[0].kafka.tls.insecureSkipVerify: " + any},
 		kafka(brokers, scram):                                          {"sinks[0].kafka.sasl: SCRAM-SHA-512 without tls lets whoever is on the way use the connection once it is logged in"},

@@ -57,6 +57,7 @@ const (
 	anAddress  = "host:port, :port or an empty string"
 	aStream    = `a stream's name: no spaces, '.', '*', '>', '/' and '\'`
 	aSubject   = "a subject such as dead.live "
+	aToken     = "a file such as /etc/kbridge/http/token"
 	aState     = "it, with the folder that keeps the state: {dir: /var/lib/kbridge}"
 	disjoint   = "entries of one resource and sink to have lists of namespaces with none in common"
 	theSubject = "a subject such as k8s.{cluster}.{group}.{resource}.{namespace}.{name} "
@@ -132,6 +133,10 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"address without a port":  {pods + "server: {address: localhost}\n", []Problem{{"server.address", 2, `"localhost"`, anAddress}}},
 		"address off":             {pods + "server: {address: off}\n", []Problem{{"server.address", 2, `"off"`, anAddress}}},
 		"address with a bad port": {pods + "server: {address: ':99999'}\n", []Problem{{"server.address", 2, `":99999"`, anAddress}}},
+		"auth without a token":    {pods + "server:\n  auth: {}\n", []Problem{{"server.auth.tokenFile", 3, "missing", aToken}}},
+		"auth with a token":       {pods + "server:\n  auth: {token: x}\n", []Problem{{"server.auth.token", 3, "unknown key", "tokenFile"}, {"server.auth.tokenFile", 3, "missing", aToken}}},
+		"half of a certificate":   {pods + "server:\n  tls: {certFile: /c}\n", []Problem{{"server.tls.keyFile", 3, "missing", "a file such as /etc/kbridge/http/tls.key"}}},
+		"clients and no server":   {pods + "server:\n  tls:\n    clientCAFile: /a\n    keyFile: /k\n", []Problem{{"server.tls.certFile", 3, "missing", "a file such as /etc/kbridge/http/tls.crt"}}},
 
 		"missing resource":         {"cluster: a\nresources:\n  - group: apps\n", []Problem{{"resources[0].resource", 3, "missing", aPlural}}},
 		"wildcard resource":        {"resources:\n  - resource: '*'\n", []Problem{{"resources[0].resource", 2, `"*"`, aPlural}}},
@@ -405,6 +410,7 @@ func FuzzParse(f *testing.F) {
 		"resources: &r [*r]", "{? [a] : b}", "a: b\n---\nc", "<<: {a: b}", "resources: !!set {a}", "!!binary aGk=: 1", "kubernetes: {qps: .nan, burst: 0x1F}",
 		"sinks: [{name: a, stdout: }, {name: a, nats: {urls: ['nats://u:p@h']}}]",
 		resource("resync: 1d", "onStart: snapshot", "types: [added]", "secrets: include") + "state: {file: {dir: /d}}", pods + "state: {}",
+		pods + "server: {address: ':1', auth: {tokenFile: /t}, tls: {certFile: /c, keyFile: /k, clientCAFile: /a}, debug: true}", pods + "server: {auth: {}, tls: {}}",
 		sink("whenFull: block", "foldAfter: 1s", "oversize: trim", "poison: {attempts: 3, after: 1m}", "deadLetter: {file: /d, subject: a.b}"), letters("a.{name}"),
 		nats("stream: {storage: memory}") + "    whenFull: block\n  - {name: b, stdout: {}, foldAfter: 0}\n",
 	} {

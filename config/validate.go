@@ -51,11 +51,7 @@ func (c *Config) validate(src *source) {
 	if c.State != nil {
 		v.state("state", c.State)
 	}
-	if c.Server.Address != "" {
-		if _, port, err := net.SplitHostPort(c.Server.Address); err != nil || !isPort(port) {
-			v.bad("server.address", show(c.Server.Address), "host:port, :port or an empty string")
-		}
-	}
+	v.server("server", &c.Server)
 	if c.Strict && len(v.problems) == 0 {
 		for _, w := range c.warnings() {
 			v.add(w.path, w.text, "nothing to warn of, as strict is true")
@@ -314,6 +310,26 @@ func (v validator) state(path string, s *State) {
 		v.bad(path+".file", "missing", "it, with the folder that keeps the state: {dir: /var/lib/kbridge}")
 	case s.File != nil && s.File.Dir == "":
 		v.bad(path+".file.dir", "missing", "a folder such as /var/lib/kbridge")
+	}
+}
+
+func (v validator) server(path string, s *Server) {
+	if s.Address != "" {
+		if _, port, err := net.SplitHostPort(s.Address); err != nil || !isPort(port) {
+			v.bad(path+".address", show(s.Address), "host:port, :port or an empty string")
+		}
+	}
+	file := func(key, name, like string) {
+		if name == "" {
+			v.bad(path+"."+key, "missing", "a file such as "+like)
+		}
+	}
+	if s.Auth != nil {
+		file("auth.tokenFile", s.Auth.TokenFile, "/etc/kbridge/http/token")
+	}
+	if s.TLS != nil {
+		file("tls.certFile", s.TLS.CertFile, "/etc/kbridge/http/tls.crt")
+		file("tls.keyFile", s.TLS.KeyFile, "/etc/kbridge/http/tls.key")
 	}
 }
 

@@ -24,6 +24,7 @@ func (c *Config) warnings() []warning {
 	for i := range c.Sinks {
 		w.sink(item("sinks", i), &c.Sinks[i], c)
 	}
+	w.server("server", &c.Server)
 	if c.State == nil {
 		w.add("state", "none, so nothing survives a restart: everything is announced again, and what was deleted meanwhile is not noticed")
 	}

@@ -29,11 +29,14 @@ func (t target) selectable(namespaces []string) error {
 	return nil
 }
 
-// errNotServed says that the server does not have a resource, or not one that can
-// be listed and watched: a CRD that is not installed yet, or a name misspelt.
-type errNotServed struct{ what string }
+// ErrNotServed is what Err returns where the server does not have the resource, or not one
+// that can be listed and watched: a CRD that is not installed yet, or a name misspelt.
+var ErrNotServed = errors.New("not served")
 
-func (e *errNotServed) Error() string { return e.what }
+type notServedError struct{ what string }
+
+func (e *notServedError) Error() string        { return e.what }
+func (e *notServedError) Is(target error) bool { return target == ErrNotServed }
 
 // resolve asks the server for the resource's kind and scope and, where version is
 // empty, for the version it prefers among those that serve the resource.
@@ -60,15 +63,15 @@ func (c *Client) resolve(ctx context.Context, group, version, resource string) (
 				continue
 			}
 			if !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
-				return target{}, &errNotServed{fmt.Sprintf("%s in version %s can not be listed and watched: it offers %v", name, v, r.Verbs)}
+				return target{}, &notServedError{fmt.Sprintf("%s in version %s can not be listed and watched: it offers %v", name, v, r.Verbs)}
 			}
 			return target{Group: group, Version: v, Resource: resource, Kind: r.Kind, Namespaced: r.Namespaced}, nil
 		}
 	}
 	if version != "" {
-		return target{}, &errNotServed{fmt.Sprintf("the server does not have %s in version %s", name, version)}
+		return target{}, &notServedError{fmt.Sprintf("the server does not have %s in version %s", name, version)}
 	}
-	return target{}, &errNotServed{fmt.Sprintf("the server does not have %s", name)}
+	return target{}, &notServedError{fmt.Sprintf("the server does not have %s", name)}
 }
 
 // versions returns the versions that the server has of a group, the preferred one first.

@@ -69,6 +69,7 @@ type View struct {
 type Informer struct {
 	opts    Options
 	metrics entryMetrics
+	tally   tally
 	rules   scan.Options
 	log     *slog.Logger
 	begun   atomic.Int64 // views that have listed or resumed
@@ -79,7 +80,8 @@ type Informer struct {
 	watches atomic.Pointer[[]*watching]
 }
 
-var errStarting = errors.New("not listed yet")
+// ErrNotListed is wrapped by what Err returns while the first list is on its way.
+var ErrNotListed = errors.New("not listed yet")
 
 // New prepares an informer. It contacts nothing; an error is one of the selection.
 func New(o Options) (*Informer, error) {
@@ -92,7 +94,7 @@ func New(o Options) (*Informer, error) {
 	if i.rules, err = scanOptions(o.Resource); err != nil {
 		return nil, err
 	}
-	i.setStatus(errStarting)
+	i.setStatus(ErrNotListed)
 	return i, nil
 }
 
@@ -123,7 +125,7 @@ func (i *Informer) Err() error {
 		return true
 	})
 	if err != nil {
-		return fmt.Errorf("resource %s: %w", i.Name(), err)
+		return err
 	}
 	watches := i.watches.Load()
 	if watches == nil {
@@ -131,7 +133,7 @@ func (i *Informer) Err() error {
 	}
 	for _, w := range *watches {
 		if err := w.requests.refused.Load(); err != nil {
-			return fmt.Errorf("resource %s: %w", i.Name(), *err)
+			return *err
 		}
 	}
 	return nil
@@ -156,6 +158,7 @@ func (i *Informer) Run(ctx context.Context) error {
 	if err != nil {
 		return nil // stopped while waiting
 	}
+	i.setStatus(ErrNotListed)
 	namespaces := i.opts.Resource.Namespaces
 	if err := t.selectable(namespaces); err != nil {
 		return fmt.Errorf("resource %s %w", i.Name(), err)
@@ -261,8 +264,8 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 	lw := &listWatch{
 		cluster: i.opts.Client, target: t, namespace: namespace,
 		labelSelector: i.opts.Resource.LabelSelector, fieldSelector: i.opts.Resource.FieldSelector,
-		lists: i.metrics.lists, errors: i.metrics.errors, log: log,
-		doubt: newDoubt(),
+		lists: i.metrics.lists, tally: &i.tally, note: i.failed, log: log,
+		doubt: newDoubt(), up: newUptime(),
 	}
 	lw.reason.Store(listStart)
 	exclude := map[string]bool{}
@@ -299,6 +302,7 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		v.tidy.wake = make(chan struct{}, 1)
 	}
 	v.onBegun = func(resumed bool) {
+		lw.up.wait() // since now, and not since the list began
 		v.mu.Lock()
 		objects := len(v.index)
 		v.mu.Unlock()
@@ -371,7 +375,7 @@ func (i *Informer) rescan(r *event.Resource, rules *scan.Rules, p *packer) (func
 			body, err = rules.Object(nil, body, &scan.Meta{})
 		}
 		if err != nil {
-			i.metrics.errors.Inc()
+			i.failed(fmt.Errorf("read a stored body: %w", err))
 			i.log.Warn("a stored body can not be read: it is left out", "namespace", o.Namespace, "name", o.Name, "err", err)
 			return r.Remains(o.Namespace, o.Name, o.UID, o.ResourceVersion)
 		}
@@ -422,7 +426,7 @@ func (i *Informer) await(ctx context.Context) (target, error) {
 			return target{}, ctx.Err()
 		}
 		i.setStatus(err)
-		i.metrics.errors.Inc()
+		i.failed(err)
 		complaint.warn("the resource can not be watched yet, trying again", err)
 		pause.sleep(ctx)
 	}

@@ -41,7 +41,8 @@ type listWatch struct {
 	namespace                    string
 	labelSelector, fieldSelector string
 	lists                        map[string]prometheus.Counter // by reason
-	errors                       prometheus.Counter
+	tally                        *tally
+	note                         func(error) // told of what failed
 	log                          *slog.Logger
 	// view is where the lists go. While it is to resume, a list is answered with the
 	// version that it knows, without asking the server.
@@ -55,7 +56,7 @@ type listWatch struct {
 	// it was to last. The Reflector's goroutine owns them.
 	began time.Time
 	lasts time.Duration
-	up    atomic.Bool // a watch goes on
+	up    *uptime // a watch goes on
 	doubt *doubt
 	// refused is what is not allowed, nil once a watch is. A watch that may list and not
 	// watch begins like any other, and then sees no change.
@@ -92,7 +93,7 @@ func (lw *listWatch) mustList(reason string) {
 // onUnreadable sees each document that could not be decoded. In a stream it ends the
 // watch, and the next one begins before the document.
 func (lw *listWatch) onUnreadable(err error) {
-	lw.errors.Inc()
+	lw.note(err)
 	lw.log.Warn("the server sent what can not be read, asking again", "err", err)
 }
 
@@ -151,7 +152,7 @@ var errResume = errors.New("resuming from a stored version")
 // goOn goes on watching from a version.
 func (lw *listWatch) goOn(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	lw.initial.Store(false)
-	lw.up.Store(false)
+	lw.up.set(false)
 	lw.lookAtEnd()
 	if err := lw.probe(ctx, o.ResourceVersion); err != nil {
 		return nil, lw.failed(ctx, "watch", err)
@@ -166,7 +167,7 @@ func (lw *listWatch) goOn(ctx context.Context, o metav1.ListOptions) (watch.Inte
 
 // accepted notes that the server has accepted a watch.
 func (lw *listWatch) accepted(o *metav1.ListOptions) {
-	lw.up.Store(true)
+	lw.up.set(true)
 	lw.refused.Store(nil)
 	lw.began, lw.lasts = time.Now(), 0
 	if o.TimeoutSeconds != nil {
@@ -210,6 +211,7 @@ func (lw *listWatch) beginList(o *metav1.ListOptions) (reason string) {
 
 func (lw *listWatch) countList(reason string) {
 	lw.lists[reason].Inc()
+	lw.tally.listed(reason)
 }
 
 // probe fails as expired where the server is older than version: an etcd restored
@@ -274,7 +276,7 @@ func (lw *listWatch) failed(ctx context.Context, verb string, err error) error {
 		if !isAnswer(err) {
 			lw.doubt.raise(true)
 		}
-		lw.errors.Inc()
+		lw.note(err)
 		lw.log.Debug("request failed", "verb", verb, "err", err)
 	}
 	return err

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -63,7 +64,7 @@ func (c *Client) May(ctx context.Context, a authorizationv1.ResourceAttributes) 
 // error, which says what is meant perhaps.
 func (c *Client) Resolve(ctx context.Context, r config.Resource) (Served, error) {
 	t, err := c.resolve(ctx, r.APIGroup(), r.Version, r.Resource)
-	if isNotServed(err) {
+	if errors.Is(err, ErrNotServed) {
 		return Served{}, c.suggest(ctx, r, err)
 	}
 	if err != nil {

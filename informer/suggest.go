@@ -2,7 +2,6 @@ package informer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,11 +11,6 @@ import (
 
 	"github.com/kbridge-io/kbridge/config"
 )
-
-func isNotServed(err error) bool {
-	var absent *errNotServed
-	return errors.As(err, &absent)
-}
 
 // suggest adds to the error of a resource that is not served what is meant perhaps. Where
 // discovery fails for a group, as it does for an aggregated API whose server is away, the

@@ -220,7 +220,7 @@ func (v *verifier) listAnew() {
 // awaitWatch waits until the watch is up: nothing could be compared with an index that
 // does not follow. It returns false if ctx ends before.
 func (v *verifier) awaitWatch(ctx context.Context) bool {
-	for !v.view.isWhole() || !v.requests.up.Load() {
+	for !v.view.isWhole() || !v.requests.up.is() {
 		if !sleep(ctx, time.Second) {
 			return false
 		}
@@ -280,7 +280,7 @@ func (v *verifier) compare(ctx context.Context) (comparison, error) {
 		if v.view.recheck(&c); len(c.differ) == 0 || v.view.reached(c.version) {
 			return c, nil
 		}
-		if !v.requests.up.Load() {
+		if !v.requests.up.is() {
 			began = time.Now()
 		}
 		if time.Since(began) < catchUp || !v.view.isQuiet() {

@@ -131,6 +131,7 @@ type viewCounters struct {
 	excluded, unchanged, bookmarks prometheus.Counter
 	objects, bytes                 prometheus.Gauge
 	size, count                    int64 // this view's share of the gauges
+	tally                          *tally
 }
 
 var (
@@ -463,6 +464,8 @@ func (v *view) deliver(d *event.Delta) error {
 		return err
 	}
 	v.counters.deltas[d.Type].Inc()
+	v.counters.tally.changes.Add(1)
+	v.counters.tally.changed.Store(d.Time.UnixNano())
 	v.changed = d.Time
 	return nil
 }
@@ -470,6 +473,7 @@ func (v *view) deliver(d *event.Delta) error {
 // release takes the view's share out of the gauges.
 func (v *view) release() {
 	v.counters.objects.Sub(float64(v.counters.count))
+	v.counters.tally.objects.Add(-v.counters.count)
 	v.counters.bytes.Sub(float64(v.counters.size))
 }
 
@@ -478,5 +482,6 @@ func (v *view) release() {
 func (c *viewCounters) resize(objects, delta int) {
 	c.bytes.Add(float64(delta))
 	c.objects.Add(float64(int64(objects) - c.count))
+	c.tally.objects.Add(int64(objects) - c.count)
 	c.size, c.count = c.size+int64(delta), int64(objects)
 }

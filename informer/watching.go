@@ -55,7 +55,7 @@ func (w *watching) run(ctx context.Context) {
 				w.onError(err)
 			}
 		}
-		w.requests.up.Store(false)
+		w.requests.up.set(false)
 		if began := w.requests.began; !began.IsZero() && time.Since(began) >= short {
 			pause, complaint.last = firstPause, ""
 		}

@@ -113,7 +113,7 @@ func describe(w io.Writer, file string, cfg *config.Config) error {
 	fmt.Fprintf(&b, "%s is valid\n", file)
 	for i := range cfg.Resources {
 		r := &cfg.Resources[i]
-		fmt.Fprintf(&b, "  %s in %s", r.GroupResource(), selected(r))
+		fmt.Fprintf(&b, "  %s in %s", r.GroupResource(), selects(r))
 		if r.APIGroup() == "" && r.Resource == "secrets" && r.Secrets == config.SecretsInclude {
 			b.WriteString(", VALUES INCLUDED")
 		}
@@ -135,8 +135,8 @@ func describe(w io.Writer, file string, cfg *config.Config) error {
 	return err
 }
 
-// selected says which objects of its resource an entry selects.
-func selected(r *config.Resource) string {
+// selects says which objects of its resource an entry selects.
+func selects(r *config.Resource) string {
 	where := "all namespaces"
 	if len(r.Namespaces) > 0 {
 		where = "namespaces " + strings.Join(r.Namespaces, ", ")

@@ -143,7 +143,7 @@ func (a *attempt) resource(ctx context.Context, i int, found *check.Subject) {
 	} else if len(r.ExcludeNamespaces) > 0 {
 		found.Warn("excludeNamespaces leaves nothing out: %s are cluster-scoped", r.GroupResource())
 	}
-	what := fmt.Sprintf("%s in %s, %s, %s", served.Kind, schema.GroupVersion{Group: served.Group, Version: served.Version}, scope, selected(&r))
+	what := fmt.Sprintf("%s in %s, %s, %s", served.Kind, schema.GroupVersion{Group: served.Group, Version: served.Version}, scope, selects(&r))
 	namespaces := r.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{""}

@@ -49,7 +49,7 @@ func TestTheMetricsInTheDocsAreThoseInTheCode(t *testing.T) {
 	if !slices.Equal(documented, implemented) {
 		t.Errorf("docs/METRICS.md and the code differ:\ndocs %q\ncode %q", documented, implemented)
 	}
-	for _, doc := range []string{"README.md", "docs/METRICS.md", "docs/OPERATIONS.md", "docs/SECURITY.md"} {
+	for _, doc := range []string{"README.md", "docs/METRICS.md", "docs/OPERATIONS.md", "docs/SECURITY.md", "docs/STATUS.md"} {
 		for _, name := range matches(read(t, doc), `(kbridge_[a-z_]+)`) {
 			if !slices.Contains(implemented, name) {
 				t.Errorf("%s names %s, which is no metric", doc, name)
@@ -67,7 +67,7 @@ func TestTheCommandsAndFlagsInTheDocsExist(t *testing.T) {
 		commands[c.Name()] = true
 		c.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true })
 	}
-	for _, doc := range []string{"README.md", "docs/CONFIG.md", "docs/DESIGN.md", "docs/EVENTS.md", "docs/METRICS.md", "docs/SECURITY.md", "examples/quickstart.yaml", "examples/nats.yaml"} {
+	for _, doc := range []string{"README.md", "docs/CONFIG.md", "docs/DESIGN.md", "docs/EVENTS.md", "docs/METRICS.md", "docs/SECURITY.md", "docs/STATUS.md", "examples/quickstart.yaml", "examples/nats.yaml"} {
 		text := read(t, doc)
 		for _, name := range matches(text, `(?:^|[\s'"`+"`"+`(\[])--([a-z][a-z-]+)`) {
 			if !flags[name] && !slices.Contains([]string{"from-literal", "field-selector", "nkey", "create-namespace", "wait"}, name) { // of kubectl, nats and helm

@@ -386,25 +386,30 @@ func (w *world) ver(label string) int64 {
 // truth is what a sink's consumer is to have.
 func (w *world) truth(sink string) consumer {
 	c := consumer{}
-	for _, r := range w.cfg.Resources {
-		if !r.SendsTo(sink) {
+	for i := range w.cfg.Resources {
+		if r := &w.cfg.Resources[i]; r.SendsTo(sink) {
+			maps.Copy(c, w.selectedBy(r))
+		}
+	}
+	return c
+}
+
+// selectedBy is what there is of an entry's objects.
+func (w *world) selectedBy(r *config.Resource) consumer {
+	c, gvr := consumer{}, gvrOf(*r)
+	for _, k := range w.pools[gvr] {
+		if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, k[0]) || slices.Contains(r.ExcludeNamespaces, k[0]) || w.unregistered[gvr] {
 			continue
 		}
-		gvr := gvrOf(r)
-		for _, k := range w.pools[gvr] {
-			if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, k[0]) || slices.Contains(r.ExcludeNamespaces, k[0]) || w.unregistered[gvr] {
-				continue
-			}
-			o := w.api.Get(gvr, k[0], k[1])
-			if o == nil {
-				continue
-			}
-			meta := o["metadata"].(map[string]any)
-			if labels, _ := meta["labels"].(map[string]any); r.LabelSelector != "" && labels["app"] != "x" {
-				continue
-			}
-			c[event.Key{Group: gvr.Group, Resource: gvr.Resource, Namespace: k[0], Name: k[1]}] = held{meta["uid"].(string), meta["resourceVersion"].(string)}
+		o := w.api.Get(gvr, k[0], k[1])
+		if o == nil {
+			continue
 		}
+		meta := o["metadata"].(map[string]any)
+		if labels, _ := meta["labels"].(map[string]any); r.LabelSelector != "" && labels["app"] != "x" {
+			continue
+		}
+		c[event.Key{Group: gvr.Group, Resource: gvr.Resource, Namespace: k[0], Name: k[1]}] = held{meta["uid"].(string), meta["resourceVersion"].(string)}
 	}
 	return c
 }
@@ -466,9 +471,28 @@ func (w *world) converged() string {
 			text += "\n" + o.entry.Name + " is not idle: " + strconv.FormatInt(bytes, 10) + " bytes, " + strconv.Itoa(events) + " events, behind on " + strconv.Itoa(o.lane.Behind())
 		}
 	}
-	for _, i := range w.p.d.informers {
-		if err := i.Err(); err != nil {
+	for _, s := range w.p.d.selected {
+		if err := s.informer.Err(); err != nil {
 			text += "\n" + err.Error()
+		}
+	}
+	return text
+}
+
+// mistold says what /statusz tells otherwise than it is when everything is at rest.
+func (w *world) mistold() (text string) {
+	doc := w.p.d.status()
+	if !doc.Ready {
+		text += fmt.Sprintf("\n/statusz has the problems %v", doc.Problems)
+	}
+	for i, r := range doc.Resources {
+		if there := len(w.selectedBy(&w.cfg.Resources[i])); r.Objects != int64(there) || r.LagSeconds != 0 {
+			text += fmt.Sprintf("\n/statusz tells a resource, of which there are %d objects, as %+v", there, r)
+		}
+	}
+	for _, s := range doc.Sinks {
+		if s.Error != "" || s.OldestSeconds != 0 || s.BehindObjects != 0 || s.Window.Events != 0 || s.Window.Bytes != 0 {
+			text += fmt.Sprintf("\n/statusz tells a sink as %+v", s)
 		}
 	}
 	return text

@@ -366,7 +366,9 @@ func (w *world) start() {
 		}
 		return a
 	}}))
-	p.d = newDaemon(adapters{
+	cfg := *w.cfg
+	cfg.Sinks, cfg.Resources = slices.Clone(cfg.Sinks), slices.Clone(cfg.Resources)
+	p.d = newDaemon(&cfg, cfg.Sinks, adapters{
 		sink: func(_ context.Context, s config.Sink) (sink, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -391,12 +393,10 @@ func (w *world) start() {
 	client.MaxObject = int(w.cfg.Kubernetes.MaxObject)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
-	cfg := *w.cfg
-	cfg.Sinks, cfg.Resources = slices.Clone(cfg.Sinks), slices.Clone(cfg.Resources)
 	go func() {
 		defer close(p.done)
 		defer client.Close()
-		p.err = p.d.run(ctx, client, &cfg, cfg.Sinks)
+		p.err = p.d.run(ctx, client)
 		if ctx.Err() == nil {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -855,7 +855,7 @@ func (w *world) await() {
 	text := ""
 	for n := range 120 { // a resync may be under way, or wait until a start is certain of what sinks have
 		time.Sleep(1700 * time.Millisecond)
-		if text = w.settled() + w.uncounted(); text == "" {
+		if text = w.settled() + w.uncounted() + w.mistold(); text == "" {
 			return
 		}
 		if n%5 == 0 {

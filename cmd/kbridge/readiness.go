@@ -27,13 +27,13 @@ func (r readiness) Collect(metrics chan<- prometheus.Metric) {
 		}
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	gauge(readyDesc, len(r.d.problems()) == 0)
+	gauge(readyDesc, unready(r.d.problems()) == 0)
 	r.d.mu.Lock()
 	defer r.d.mu.Unlock()
 	for _, o := range r.d.outputs {
-		gauge(sinkReadyDesc, len(o.problems()) == 0, o.entry.Name)
+		gauge(sinkReadyDesc, unready(o.problems()) == 0, o.entry.Name)
 	}
-	for n, name := range r.d.entries {
-		gauge(entryReadyDesc, n < len(r.d.informers) && r.d.informers[n].Err() == nil, name, r.d.resources[n].GroupResource())
+	for n, name := range r.d.names {
+		gauge(entryReadyDesc, n < len(r.d.selected) && r.d.selected[n].informer.Err() == nil, name, r.d.cfg.Resources[n].GroupResource())
 	}
 }

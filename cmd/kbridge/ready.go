@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,12 +11,17 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/sinks/credentials"
 )
 
 // readyOptions are the flags of `kbridge ready`.
 type readyOptions struct {
-	url    string
-	within time.Duration
+	url      string
+	within   time.Duration
+	ca       string
+	insecure bool
 }
 
 // readyPause is the time between two questions.
@@ -27,27 +33,44 @@ func readyCommand(stdout io.Writer) *cobra.Command {
 		Use:   "ready",
 		Short: "Asks a running kbridge whether it watches and delivers",
 		Long: `Asks the /readyz of a running kbridge, prints its answer, and exits with 1 where that
-is not ok. It is for places that have no other client, such as a container's health check.`,
+is not ok. It is for places that have no other client, such as a container's health check.
+It needs neither a token nor a certificate, whatever the configuration asks for elsewhere.`,
 		Example: `  kbridge ready
-  kbridge ready --url http://kbridge.observability:8080 --within 1m`,
+  kbridge ready --url http://kbridge.observability:8080 --within 1m
+  kbridge ready --url https://kbridge.observability:8080 --ca /etc/ssl/company.crt`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if u, err := url.Parse(o.url); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 				return usageError{fmt.Errorf("--url %q: expected a URL such as http://127.0.0.1:8080", o.url)}
 			}
-			return o.await(cmd.Context(), stdout)
+			settings, err := o.tls()
+			if err != nil {
+				return err
+			}
+			return o.await(cmd.Context(), settings, stdout)
 		},
 	}
 	cmd.Flags().StringVar(&o.url, "url", "http://127.0.0.1:8080", "where kbridge listens: its server.address")
 	cmd.Flags().DurationVar(&o.within, "within", 0, "how long to ask again for (default: once)")
+	cmd.Flags().StringVar(&o.ca, "ca", "", "file of the authorities that may have signed the server's certificate (default: the system's)")
+	cmd.Flags().BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "accept any certificate, as the kubelet's probes do: nothing secret is sent")
 	return cmd
 }
 
+// tls are the settings for an https URL.
+func (o readyOptions) tls() (*tls.Config, error) {
+	settings, err := credentials.TLS(&config.TLS{CA: o.ca, InsecureSkipVerify: o.insecure})
+	if err != nil {
+		return nil, fmt.Errorf("--ca: %w", err)
+	}
+	return settings, nil
+}
+
 // await asks until the answer is ok or the time is over.
-func (o readyOptions) await(ctx context.Context, stdout io.Writer) error {
+func (o readyOptions) await(ctx context.Context, settings *tls.Config, stdout io.Writer) error {
 	began := time.Now()
 	for {
-		err := o.ask(ctx)
+		err := o.ask(ctx, settings)
 		if err == nil {
 			_, err := fmt.Fprintln(stdout, "ok")
 			return err
@@ -64,14 +87,14 @@ func (o readyOptions) await(ctx context.Context, stdout io.Writer) error {
 }
 
 // ask asks once, on a connection of its own: a later one may reach another pod.
-func (o readyOptions) ask(ctx context.Context) error {
+func (o readyOptions) ask(ctx context.Context, settings *tls.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(o.url, "/")+"/readyz", nil)
 	if err != nil {
 		return err
 	}
-	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	resp, err := (&http.Transport{DisableKeepAlives: true, TLSClientConfig: settings}).RoundTrip(req)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/kbridge-io/kbridge/internal/embedded"
 	"github.com/kbridge-io/kbridge/internal/monitor"
 	"github.com/kbridge-io/kbridge/internal/spill"
+	"github.com/kbridge-io/kbridge/internal/status"
 	"github.com/kbridge-io/kbridge/state"
 )
 
@@ -120,25 +121,20 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerBuild(reg)
 	registerWarnings(reg, len(warnings))
-	d := newDaemon(adaptersOf(dataDir, out, reg, log), o.grace, reg, log)
-
-	if cfg.Server.Address != "" {
-		server, err := monitor.Start(cfg.Server.Address, reg, d.problems, log)
-		if err != nil {
-			return err
-		}
-		log.Info("serving metrics and health", "address", server.Address())
-		defer func() {
-			closing, cancel := context.WithTimeout(context.Background(), 2*leastWait)
-			defer cancel()
-			err = errors.Join(err, server.Close(closing))
-		}()
+	d := newDaemon(cfg, entries, adaptersOf(dataDir, out, reg, log), o.grace, reg, log)
+	d.server = client.Host()
+	stop, err := d.serve(reg, log)
+	if err != nil {
+		return err
 	}
-	return d.run(ctx, client, cfg, entries)
+	defer func() { err = errors.Join(err, stop()) }()
+	return d.run(ctx, client)
 }
 
 // daemon holds the parts that run. Its order of ending is fixed: see stop.
 type daemon struct {
+	cfg             *config.Config
+	sinks           []config.Sink // those of cfg, or the embedded one
 	outside         adapters
 	log             *slog.Logger
 	grace           time.Duration
@@ -146,27 +142,35 @@ type daemon struct {
 	laneMetrics     *bridge.Metrics
 	informerMetrics *informer.Metrics
 
-	until time.Time // when all should have ended; zero before stop
+	started time.Time
+	server  string // the API server's address
+	tail    *status.Tail
+	access  *monitor.Access // nil: there is no HTTP server
+	until   time.Time       // when all should have ended; zero before stop
 
-	mu        sync.Mutex // guards what /readyz reads while it is built
-	resources []config.Resource
-	entries   []string       // what metrics call them
-	cluster   error          // why the cluster's identity is not known yet
-	keeper    *bridge.Keeper // nil: there is no state
-	outputs   []*output
-	informers []*informer.Informer
+	names []string // what metrics call the entries of cfg
+
+	mu       sync.Mutex     // guards what /readyz and /statusz read while it is built
+	debug    string         // where profiles are served
+	cluster  error          // why the cluster's identity is not known yet
+	name     string         // the cluster's
+	keeper   *bridge.Keeper // nil: there is no state
+	outputs  []*output      // in the order of sinks
+	selected []*selected    // in the order of the configuration's resources
 }
 
-func newDaemon(outside adapters, grace time.Duration, reg prometheus.Registerer, log *slog.Logger) *daemon {
-	d := &daemon{outside: outside, log: log, grace: grace, reg: reg, laneMetrics: bridge.NewMetrics(reg), informerMetrics: informer.NewMetrics(reg)}
+func newDaemon(cfg *config.Config, sinks []config.Sink, outside adapters, grace time.Duration, reg prometheus.Registerer, log *slog.Logger) *daemon {
+	d := &daemon{
+		cfg: cfg, sinks: sinks, outside: outside, log: log, grace: grace, reg: reg,
+		laneMetrics: bridge.NewMetrics(reg), informerMetrics: informer.NewMetrics(reg),
+		started: time.Now().UTC(), tail: &status.Tail{}, names: entryNames(cfg.Resources),
+	}
 	reg.MustRegister(readiness{d})
 	return d
 }
 
-func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.Config, entries []config.Sink) (err error) {
-	d.mu.Lock()
-	d.resources, d.entries = cfg.Resources, entryNames(cfg.Resources)
-	d.mu.Unlock()
+func (d *daemon) run(ctx context.Context, client *informer.Client) (err error) {
+	cfg := d.cfg
 	// The sinks' context outlives ctx: what was read is still published.
 	publishing, stopPublishing := context.WithCancel(context.Background())
 	defer stopPublishing()
@@ -190,8 +194,8 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 		stopReading(nil)
 		err = errors.Join(err, d.stop(stopPublishing, &watches, &lanes, &keeping))
 	}()
-	for _, entry := range entries {
-		output, err := newOutput(publishing, d.outside, entry, d.laneMetrics, d.log)
+	for _, entry := range d.sinks {
+		output, err := newOutput(publishing, d.outside, entry, d.laneMetrics, d.tail, d.log)
 		if err != nil {
 			return err
 		}
@@ -223,6 +227,9 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 	if cluster == "" {
 		cluster = uid
 	}
+	d.mu.Lock()
+	d.name = cluster
+	d.mu.Unlock()
 	var watched views
 	history := &event.History{}
 	if store != nil {
@@ -231,7 +238,7 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 			return err
 		}
 		history.Continue(stored.Epoch)
-		watched = assignViews(cfg.Resources, entries, stored)
+		watched = assignViews(cfg.Resources, d.sinks, stored)
 		rules, err := watched.rules(cfg.Resources)
 		if err != nil {
 			return err
@@ -250,20 +257,20 @@ func (d *daemon) run(ctx context.Context, client *informer.Client, cfg *config.C
 			}
 		})
 	}
-	d.log.Info("watching", "server", client.Host(), "cluster", cluster, "resources", len(cfg.Resources), "sinks", len(entries))
+	d.log.Info("watching", "server", client.Host(), "cluster", cluster, "resources", len(cfg.Resources), "sinks", len(d.sinks))
 	for n, r := range cfg.Resources {
 		view := func(namespace string) state.ViewID { return watched.names[viewKey{n, namespace}] }
-		i, err := newInformer(client, cluster, history, r, d.entries[n], d.outputs, d.keeper, view, aside, publishing, d.informerMetrics, d.log)
+		s, err := newInformer(client, cluster, history, r, d.names[n], d.outputs, d.keeper, view, aside, publishing, d.informerMetrics, d.log)
 		if err != nil {
 			return err
 		}
 		d.mu.Lock()
-		d.informers = append(d.informers, i)
+		d.selected = append(d.selected, s)
 		d.mu.Unlock()
 	}
-	for _, i := range d.informers {
+	for _, s := range d.selected {
 		watches.Go(func() {
-			if err := i.Run(reading); err != nil {
+			if err := s.informer.Run(reading); err != nil {
 				stopReading(err)
 			}
 		})
@@ -309,7 +316,7 @@ func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client, opti
 
 // settled says that what the first lists found is with the sinks, and stored.
 func (d *daemon) settled() bool {
-	if len(d.problems()) > 0 {
+	if unready(d.problems()) > 0 {
 		return false
 	}
 	for _, o := range d.outputs {
@@ -318,33 +325,4 @@ func (d *daemon) settled() bool {
 		}
 	}
 	return d.keeper == nil || d.keeper.Idle()
-}
-
-// problems are what keeps the daemon from being ready.
-func (d *daemon) problems() []error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var problems []error
-	if d.cluster != nil {
-		problems = append(problems, d.cluster)
-	}
-	for _, o := range d.outputs {
-		problems = append(problems, o.problems()...)
-	}
-	if d.keeper != nil {
-		for _, err := range []error{d.keeper.Err(), d.keeper.Residue()} {
-			if err != nil {
-				problems = append(problems, err)
-			}
-		}
-	}
-	if len(d.informers) == 0 {
-		problems = append(problems, errors.New("starting"))
-	}
-	for _, i := range d.informers {
-		if err := i.Err(); err != nil {
-			problems = append(problems, err)
-		}
-	}
-	return problems
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/kbridge-io/kbridge/bridge"
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/internal/kafkabroker"
+	"github.com/kbridge-io/kbridge/internal/status"
 	"github.com/kbridge-io/kbridge/internal/testcluster"
 )
 
@@ -311,7 +312,7 @@ func TestABrokerThatCanNotBeReachedIsCounted(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	metrics := bridge.NewMetrics(reg)
 	for _, entry := range cfg.Sinks {
-		o, err := newOutput(t.Context(), adaptersOf(t.TempDir(), io.Discard, reg, log), entry, metrics, log)
+		o, err := newOutput(t.Context(), adaptersOf(t.TempDir(), io.Discard, reg, log), entry, metrics, &status.Tail{}, log)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -155,10 +155,10 @@ func runAndStop(t *testing.T, o outside, before func(put func(name string)), mea
 		aside:       func(config.State) (*spill.File, error) { return spilltest.Open(t), nil },
 	}
 	var log bytes.Buffer
-	d := newDaemon(around, grace, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)))
+	d := newDaemon(cfg, cfg.Sinks, around, grace, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- d.run(ctx, client, cfg, cfg.Sinks) }()
+	go func() { ended <- d.run(ctx, client) }()
 	time.Sleep(time.Minute + 530*time.Millisecond)
 	before(put)
 	cancel()

@@ -21,6 +21,7 @@ import (
 	"github.com/kbridge-io/kbridge/internal/check"
 	"github.com/kbridge-io/kbridge/internal/embedded"
 	"github.com/kbridge-io/kbridge/internal/spill"
+	"github.com/kbridge-io/kbridge/internal/status"
 	"github.com/kbridge-io/kbridge/sinks"
 	"github.com/kbridge-io/kbridge/sinks/kafka"
 	"github.com/kbridge-io/kbridge/sinks/nats"
@@ -90,6 +91,8 @@ type output struct {
 	lane  *bridge.Lane
 	dead  sinks.DeadLetters
 	entry config.Sink
+	// deadLetterTarget is the file or the subject that has the dead letters.
+	deadLetterTarget string
 }
 
 // openDeadLetters prepares the place for what the sink refuses for good.
@@ -109,7 +112,7 @@ func deadLetterFile(cfg config.Sink, dataDir string) string {
 }
 
 // newOutput opens a sink and puts a lane before it.
-func newOutput(ctx context.Context, outside adapters, cfg config.Sink, metrics *bridge.Metrics, log *slog.Logger) (*output, error) {
+func newOutput(ctx context.Context, outside adapters, cfg config.Sink, metrics *bridge.Metrics, tail *status.Tail, log *slog.Logger) (*output, error) {
 	dead, err := outside.deadLetters(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("sink %s: %w", cfg.Name, err)
@@ -128,9 +131,13 @@ func newOutput(ctx context.Context, outside adapters, cfg config.Sink, metrics *
 		Fold: cfg.WhenFull == config.WhenFullFold, FoldAfter: cfg.FoldAfter,
 		Truncate:    cfg.Oversize == config.OversizeTrim,
 		Poison:      bridge.Poison{Attempts: cfg.Poison.Attempts, After: cfg.Poison.After},
-		DeadLetters: dead, Metrics: metrics, Log: log,
+		DeadLetters: dead, Metrics: metrics, Tail: tail, Log: log,
 	})
-	return &output{sink: s, lane: lane, dead: dead, entry: cfg}, nil
+	o := &output{sink: s, lane: lane, dead: dead, entry: cfg}
+	if t, ok := dead.(interface{ Target() string }); ok {
+		o.deadLetterTarget = t.Target()
+	}
+	return o, nil
 }
 
 // gone is closed when the sink can never deliver again; nil for a sink that always may.
@@ -161,20 +168,9 @@ func (o *output) drain(ctx context.Context, kept bool) error {
 	return o.lane.Drain(ctx, kept)
 }
 
-// problems are what keeps the output from delivering.
-func (o *output) problems() []error {
-	var problems []error
-	for _, err := range []error{o.sink.Err(), o.dead.Err(), o.lane.Err()} {
-		if err != nil {
-			problems = append(problems, fmt.Errorf("sink %s: %w", o.entry.Name, err))
-		}
-	}
-	return problems
-}
-
 // newInformer makes the informer of one entry of the configuration, with a port in
 // the lane of each of its sinks.
-func newInformer(client *informer.Client, cluster string, history *event.History, r config.Resource, entry string, outputs []*output, keeper *bridge.Keeper, view func(namespace string) state.ViewID, aside *spill.File, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*informer.Informer, error) {
+func newInformer(client *informer.Client, cluster string, history *event.History, r config.Resource, entry string, outputs []*output, keeper *bridge.Keeper, view func(namespace string) state.ViewID, aside *spill.File, delivery context.Context, metrics *informer.Metrics, log *slog.Logger) (*selected, error) {
 	var types []event.Type
 	for _, name := range r.Types {
 		t, ok := event.ParseType(string(name))
@@ -183,7 +179,9 @@ func newInformer(client *informer.Client, cluster string, history *event.History
 		}
 		types = append(types, t)
 	}
-	return informer.New(informer.Options{
+	s := &selected{}
+	var err error
+	s.informer, err = informer.New(informer.Options{
 		Client: client, Cluster: cluster, History: history, Resource: r, Entry: entry,
 		Handler: func(v informer.View) (informer.Handler, *informer.Known, error) {
 			var ports []*bridge.Port
@@ -193,12 +191,15 @@ func newInformer(client *informer.Client, cluster string, history *event.History
 				}
 			}
 			if keeper == nil {
-				return bridge.NewFeed(v.Index, ports...), nil, nil
+				feed := bridge.NewFeed(v.Index, ports...)
+				s.add(feed)
+				return feed, nil, nil
 			}
 			feed, known, err := keeper.Load(view(v.Namespace), v.Resource.Version, bridge.Rules{Name: v.Rules, Rescan: v.Rescan}, v.Index, ports...)
 			if err != nil {
 				return nil, nil, err
 			}
+			s.add(feed)
 			return feed, &informer.Known{
 				Objects: known.Objects, Position: known.Position, Listed: known.Listed,
 				Snapshot: known.Snapshot, Again: known.Again,
@@ -206,6 +207,7 @@ func newInformer(client *informer.Client, cluster string, history *event.History
 		},
 		Delivery: delivery, Aside: aside, Metrics: metrics, Log: log,
 	})
+	return s, err
 }
 
 // kubeConfig finds the API server as kubectl does: --kubeconfig, KUBECONFIG, the

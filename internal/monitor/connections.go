@@ -3,6 +3,7 @@ package monitor
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"maps"
 	"net"
 	"net/http"
@@ -93,7 +94,10 @@ func (c *connection) use(n int) {
 type connectionKey struct{}
 
 // remember is the server's ConnContext.
-func (l *connections) remember(ctx context.Context, c net.Conn) context.Context {
+func remember(ctx context.Context, c net.Conn) context.Context {
+	if encrypted, ok := c.(*tls.Conn); ok {
+		c = encrypted.NetConn()
+	}
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 

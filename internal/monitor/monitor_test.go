@@ -16,6 +16,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+
+	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/internal/status"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,9 +35,27 @@ type served struct {
 
 func serve(t *testing.T, most limits, collectors ...prometheus.Collector) *served {
 	t.Helper()
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors...)
-	s, err := start("127.0.0.1:0", most, reg, func() []error { return nil }, slog.New(slog.DiscardHandler))
+	return serveWith(t, optionsOf(t, config.Server{}), most, collectors...)
+}
+
+// optionsOf are those of a server with nothing to tell.
+func optionsOf(t *testing.T, cfg config.Server) Options {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	access, err := NewAccess(cfg, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Options{
+		Address: "127.0.0.1:0", Access: access, Registry: prometheus.NewRegistry(), Log: log, Tail: &status.Tail{},
+		Problems: func() []status.Problem { return nil }, Status: func() status.Status { return status.Status{} },
+	}
+}
+
+func serveWith(t *testing.T, o Options, most limits, collectors ...prometheus.Collector) *served {
+	t.Helper()
+	o.Registry.MustRegister(collectors...)
+	s, err := start(o, most)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +66,7 @@ func serve(t *testing.T, most limits, collectors ...prometheus.Collector) *serve
 			t.Error(err)
 		}
 	})
-	return &served{s, t, reg}
+	return &served{s, t, o.Registry}
 }
 
 // dial connects from an address of this machine.
@@ -196,7 +217,7 @@ func TestConnectionsOnWhichNothingComesAreClosed(t *testing.T) {
 }
 
 func TestAServerEndsThoughAClientKeepsItsConnection(t *testing.T) {
-	s, err := Start("127.0.0.1:0", prometheus.NewRegistry(), func() []error { return nil }, slog.New(slog.DiscardHandler))
+	s, err := Start(optionsOf(t, config.Server{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,9 +274,9 @@ func TestScrapesBeyondTheLimitAreToldToComeLaterAndProbesAreNot(t *testing.T) {
 			t.Errorf("%s: %d, Retry-After %q", what, response.status, response.header.Get("Retry-After"))
 		}
 	}
-	for client := range defaultLimits.scrapes / defaultLimits.scrapesEach {
+	for client := range defaultLimits.scrapes.all / defaultLimits.scrapes.each {
 		from := fmt.Sprintf("127.0.0.%d", 10+client)
-		for range defaultLimits.scrapesEach {
+		for range defaultLimits.scrapes.each {
 			scrape(from)
 			wait()
 		}
@@ -267,7 +288,7 @@ func TestScrapesBeyondTheLimitAreToldToComeLaterAndProbesAreNot(t *testing.T) {
 			t.Errorf("%s answers %d", path, got)
 		}
 	}
-	for range defaultLimits.scrapes {
+	for range defaultLimits.scrapes.all {
 		m.go_ <- struct{}{}
 		if got := <-status; got != http.StatusOK {
 			t.Errorf("a scrape that was let in is answered with %d", got)
@@ -293,7 +314,7 @@ func (m hugeMetric) Collect(c chan<- prometheus.Metric) {
 
 func TestAScrapeThatIsNotReadEnds(t *testing.T) {
 	most := defaultLimits
-	most.write, most.scrapesEach = time.Second, 1
+	most.write, most.scrapes.each = time.Second, 1
 	s := serve(t, most, hugeMetric{prometheus.NewDesc("huge", "", []string{"label"}, nil)})
 	lazy := s.dial("127.0.0.1")
 	fmt.Fprint(lazy, "GET /metrics HTTP/1.1\r\nHost: kbridge\r\n\r\n")

@@ -30,6 +30,9 @@ type DeadLetters struct {
 
 var _ sinks.DeadLetters = (*DeadLetters)(nil)
 
+// Target is where they are: the subject.
+func (d *DeadLetters) Target() string { return d.subject }
+
 // OpenDeadLetters prepares dead letters for the subject, with the sink's servers and
 // credentials. It contacts nothing.
 func OpenDeadLetters(cfg config.NATS, subject string) *DeadLetters {

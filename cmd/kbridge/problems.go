@@ -1,0 +1,240 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kbridge-io/kbridge/informer"
+	"github.com/kbridge-io/kbridge/internal/status"
+	"github.com/kbridge-io/kbridge/sinks/stdout"
+)
+
+const (
+	// unwatched is for how long a watch may be down before it is a problem: most of them go
+	// on at once.
+	unwatched = 15 * time.Second
+	// slow is the age of an event from which on its sink is.
+	slow = time.Minute
+	// newDeadLetter is for how long a dead letter is news: nothing else ends it.
+	newDeadLetter = 10 * time.Minute
+)
+
+// problem is something that keeps the daemon from being ready, with what to do.
+func problem(about, reason string, err error, advice string) status.Problem {
+	return status.Problem{About: about, Reason: reason, Text: oneLine(err), Advice: advice, Unready: true}
+}
+
+// notice is something that somebody should look at though the daemon is ready.
+func notice(about, reason, text, advice string) status.Problem {
+	return status.Problem{About: about, Reason: reason, Text: text, Advice: advice}
+}
+
+// oneLine is an error's text: those of several errors stand in lines.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// problems are what is wrong now, what keeps the daemon from being ready first. It does
+// not wait for anything.
+func (d *daemon) problems() []status.Problem {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var problems []status.Problem
+	if d.cluster != nil {
+		problems = append(problems, clusterProblem(d.cluster))
+	}
+	for _, o := range d.outputs {
+		problems = append(problems, o.problems()...)
+	}
+	if d.keeper != nil {
+		if err := d.keeper.Err(); err != nil {
+			problems = append(problems, problem("state", "unwritable", err, "Make room on the disk, or mend it. Events go on; a restart would send again what has come since."))
+		}
+		if err := d.keeper.Residue(); err != nil {
+			problems = append(problems, problem("state", "residue", err, "Wait: they go by themselves, and events go on. Where this lasts, the reason says what keeps them."))
+		}
+	}
+	if len(d.selected) == 0 {
+		problems = append(problems, problem("", "starting", errors.New("starting"), "Wait: it connects and loads what is stored."))
+	}
+	problems = append(problems, resourceProblems(d.selected)...)
+	return append(problems, d.notices(time.Now())...)
+}
+
+// unready are those of the problems that keep the daemon from being ready.
+func unready(problems []status.Problem) (n int) {
+	for _, p := range problems {
+		if p.Unready {
+			n++
+		}
+	}
+	return n
+}
+
+// notices are what is wrong though the daemon is ready. The lock is held.
+func (d *daemon) notices(now time.Time) []status.Problem {
+	var notices []status.Problem
+	for _, o := range d.outputs {
+		notices = append(notices, o.notices(now)...)
+	}
+	notices = append(notices, unwatchedResources(d.selected, now)...)
+	if d.access == nil {
+		return notices
+	}
+	if err := d.access.Err(); err != nil {
+		notices = append(notices, notice("server", "files", oneLine(err), "Mend the file that server.auth or server.tls names: it is read again for each connection."))
+	}
+	return notices
+}
+
+func clusterProblem(err error) status.Problem {
+	if apierrors.IsForbidden(err) {
+		return problem("API server", "forbidden", err, "Let kbridge get the namespace kube-system (`kbridge rbac` prints the roles), or name the cluster in `cluster`.")
+	}
+	return problem("API server", "unreachable", err, "Does it run, and is it reached from here? Does the kubeconfig name it? kbridge tries again by itself.")
+}
+
+// resourceProblems are those of all resources. What several have in common is told once.
+func resourceProblems(all []*selected) []status.Problem {
+	type cause struct{ reason, text string }
+	var problems []status.Problem
+	var names [][]string
+	at := map[cause]int{}
+	for _, s := range all {
+		err := s.informer.Err()
+		if err == nil {
+			continue
+		}
+		p := resourceProblem(err)
+		i, known := at[cause{p.Reason, p.Text}]
+		if !known {
+			i = len(problems)
+			at[cause{p.Reason, p.Text}] = i
+			problems, names = append(problems, p), append(names, nil)
+		}
+		names[i] = append(names[i], s.informer.Name())
+	}
+	for i := range problems {
+		problems[i].About = "resource " + few(names[i])
+	}
+	return problems
+}
+
+func resourceProblem(err error) status.Problem {
+	const about = "" // see resourceProblems
+	switch {
+	case apierrors.IsForbidden(err):
+		return problem(about, "forbidden", err, "Let kbridge list and watch it: `kbridge rbac` prints the roles that the configuration needs.")
+	case errors.Is(err, informer.ErrNotServed):
+		return problem(about, "notServed", err, "Is its name right (lower case, plural), and its group? Where its definition is still to come kbridge waits for it.")
+	case errors.Is(err, informer.ErrNotListed):
+		return problem(about, "starting", err, "Wait: its first list is on its way to the sinks. Where this lasts, look at the API server and the sinks.")
+	default:
+		return problem(about, "unreachable", err, "Look at the API server: kbridge tries again by itself, and goes on from where it was.")
+	}
+}
+
+// unwatchedResources are those whose watch does not go on: one problem for all of them,
+// as they mostly have one cause.
+func unwatchedResources(all []*selected, now time.Time) []status.Problem {
+	var names []string
+	var last *status.Error
+	for _, s := range all {
+		r := s.informer.Status()
+		if r.Phase != status.Waiting || now.Sub(r.Since) < unwatched {
+			continue
+		}
+		names = append(names, r.Entry)
+		if r.LastError != nil && (last == nil || r.LastError.Time.After(last.Time)) {
+			last = r.LastError
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	text := "not watched: " + few(names)
+	if last != nil {
+		text += ": " + last.Text
+	}
+	return []status.Problem{notice("API server", "unwatched", text, "Does it run, and is it reached from here? kbridge tries again by itself, and goes on from where it was.")}
+}
+
+// few lists the first few words: a configuration may have hundreds of resources.
+func few(words []string) string {
+	const most = 5
+	if len(words) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
+	}
+	return strings.Join(words, ", ")
+}
+
+// problems are what keeps the output from delivering.
+func (o *output) problems() []status.Problem {
+	about := "sink " + o.entry.Name
+	var problems []status.Problem
+	if err := o.sink.Err(); err != nil {
+		problems = append(problems, problem(about, "undelivered", err, sinkAdvice(err)))
+	}
+	if err := o.dead.Err(); err != nil {
+		problems = append(problems, problem(about, "deadLettersUnwritable", err, "See that dead letters can be written: in a file, make room or move it away; on a subject, look at its stream. Refused events wait, and so do later ones of their objects."))
+	}
+	if err := o.lane.Err(); err != nil {
+		problems = append(problems, problem(about, "snapshotAwaited", err, "Wait: it begins when the state is stored and the sink takes events."))
+	}
+	return problems
+}
+
+// sinkAdvice says what to do about an error of a sink. kbridge keeps what it has read.
+func sinkAdvice(err error) string {
+	const waits = " kbridge keeps what is not delivered and tries again by itself."
+	var dns *net.DNSError
+	var untrusted *tls.CertificateVerificationError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, stdout.ErrReaderGone):
+		return "Start kbridge again with a reader for its output."
+	case errors.As(err, &dns):
+		return "Is the broker's name right, and known here?" + waits
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "Nothing listens there: does the broker run, and is the port right?" + waits
+	case errors.As(err, &untrusted):
+		return "Is tls.ca the authority of the broker's certificate, and is the name in it the one that is connected to?" + waits
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return "Is the file there that the configuration names, and may kbridge read it?" + waits
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "No answer comes: does the broker run, and does a firewall or NetworkPolicy let kbridge through?" + waits
+	default:
+		return "Look at the broker: does it let kbridge in, and does it store what is published?" + waits
+	}
+}
+
+// notices are what is wrong though the sink takes events.
+func (o *output) notices(now time.Time) []status.Problem {
+	about, s := "sink "+o.entry.Name, o.lane.Status(now)
+	var notices []status.Problem
+	if s.FoldedObjects > 0 {
+		notices = append(notices, notice(about, "behind",
+			fmt.Sprintf("behind on %d objects: it gets the last state of each, and not each change", s.FoldedObjects),
+			"Is the broker fast enough, and the window (window.bytes, window.events) large enough for its answers? It catches up by itself."))
+	}
+	if age := time.Duration(s.OldestSeconds * float64(time.Second)); age > slow && o.sink.Err() == nil {
+		text := fmt.Sprintf("an event has not been acknowledged for %s", age.Round(time.Second))
+		if s.LastError != nil {
+			text += ": " + s.LastError.Text
+		}
+		notices = append(notices, notice(about, "slow", text, "Look at the broker: does it take events of this subject or topic? The event is tried again by itself."))
+	}
+	if last := s.DeadLetters.Last; !last.IsZero() && now.Sub(last) < newDeadLetter {
+		notices = append(notices, notice(about, "deadLetters",
+			fmt.Sprintf("%d events are in the dead letters, the last one since %s", s.DeadLetters.Events, last.Format(time.TimeOnly)),
+			fmt.Sprintf("Look at them in %s: each says why it was refused. No retry delivers them.", o.deadLetterTarget)))
+	}
+	return notices
+}
