@@ -31,7 +31,7 @@ func TestEachFileThatTheConfigurationMayNameHasToBeMounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	sink := parse(parse(parse(data).Properties["sinks"]).Items)
-	var files [][]string
+	var files [][]string // from the sink on, or from server on
 	var walk func(data json.RawMessage, path []string)
 	walk = func(data json.RawMessage, path []string) {
 		for name, property := range parse(data).Properties {
@@ -45,7 +45,8 @@ func TestEachFileThatTheConfigurationMayNameHasToBeMounted(t *testing.T) {
 	for _, kind := range []string{"nats", "kafka"} {
 		walk(sink.Properties[kind], []string{kind})
 	}
-	if len(files) < 13 {
+	walk(parse(data).Properties["server"], []string{"server"})
+	if len(files) < 17 {
 		t.Errorf("only %d files: %v", len(files), files)
 	}
 	needed := map[string]string{"nats": "urls: ['nats://n:4222']", "kafka": "brokers: ['k:9092']", "sasl": "mechanism: PLAIN"}
@@ -53,7 +54,13 @@ func TestEachFileThatTheConfigurationMayNameHasToBeMounted(t *testing.T) {
 		value := `"/nowhere/file"`
 		for i, key := range slices.Backward(path) {
 			value = fmt.Sprintf("%s: %s", key, value)
-			if i > 0 {
+			if path[0] == "server" {
+				for _, other := range []string{"certFile", "keyFile"} { // which need each other; these are mounted
+					if i == 2 && path[1] == "tls" && other != key {
+						value += ", " + other + ": /etc/ssl/" + other
+					}
+				}
+			} else if i > 0 {
 				if more := needed[path[i-1]]; more != "" {
 					value += ", " + more
 				}
@@ -62,6 +69,9 @@ func TestEachFileThatTheConfigurationMayNameHasToBeMounted(t *testing.T) {
 		}
 		values := "config: {sinks: [{name: a, " + value[1:len(value)-1] + "}]}"
 		want := "config.sinks[0]." + strings.Join(path, ".") + ` "/nowhere/file"`
+		if path[0] == "server" {
+			values, want = "config: "+value, "config."+strings.Join(path, ".")+` "/nowhere/file"`
+		}
 		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want that it says %q", values, err, want)
 		}

@@ -72,23 +72,27 @@ func TestAPodThatCouldNotWorkIsNotMade(t *testing.T) {
 	t.Parallel()
 	nats := "{config: {sinks: [{name: a, nats: {urls: ['nats://n'], %s}}]}, credentials: [{secret: s, mountPath: /etc/kbridge/nats}]}"
 	for values, want := range map[string]string{
-		"{config: {resources: [{resource: pods, lableSelector: a=b}]}}":               "additional properties 'lableSelector' not allowed",
-		"{config: {sinks: [{name: a}]}}":                                              "'oneOf' failed",
-		"{config: {resources: []}}":                                                   "minItems",
-		"{persistencee: {enabled: false}}":                                            "additional properties 'persistencee' not allowed",
-		"{image: {tagg: x}}":                                                          "additional properties 'tagg' not allowed",
-		"{clusterSize: huge}":                                                         "must be one of 'small', 'medium', 'large', 'xlarge'",
-		"{replicas: 2}":                                                               "maximum: got 2, want 1",
-		"{credentials: [{secret: s}]}":                                                "missing property 'mountPath'",
-		"{config: {server: {address: '127.0.0.1:8080'}}}":                             "nothing outside of the pod reaches it",
-		"{config: {server: {address: '[::1]:8080'}}}":                                 "nothing outside of the pod reaches it",
-		"{config: {server: {address: ':0'}}}":                                         "need a port that is known",
-		"{config: {state: {file: {dir: /data}}}}":                                     `config.state.file.dir "/data"`,
-		"{config: {state: {file: {dir: /var/lib/kbridge-other}}}}":                    `config.state.file.dir "/var/lib/kbridge-other"`,
-		"{config: {sinks: [{name: a, stdout: {}, deadLetter: {file: /dead.jsonl}}]}}": `config.sinks[0].deadLetter.file "/dead.jsonl"`,
-		fmt.Sprintf(nats, "creds: /etc/kbridge/kafka/x"):                              `config.sinks[0].nats.creds "/etc/kbridge/kafka/x": no entry of credentials`,
-		fmt.Sprintf(nats, "tls: {ca: /etc/kbridge/ca.crt}"):                           `config.sinks[0].nats.tls.ca "/etc/kbridge/ca.crt"`,
-		fmt.Sprintf(nats, "user: u, passwordFile: ../etc/kbridge/natsx/p"):            `config.sinks[0].nats.passwordFile`,
+		"{config: {resources: [{resource: pods, lableSelector: a=b}]}}": "additional properties 'lableSelector' not allowed",
+		"{config: {sinks: [{name: a}]}}":                                "'oneOf' failed",
+		"{config: {resources: []}}":                                     "minItems",
+		"{persistencee: {enabled: false}}":                              "additional properties 'persistencee' not allowed",
+		"{image: {tagg: x}}":                                            "additional properties 'tagg' not allowed",
+		"{clusterSize: huge}":                                           "must be one of 'small', 'medium', 'large', 'xlarge'",
+		"{replicas: 2}":                                                 "maximum: got 2, want 1",
+		"{credentials: [{secret: s}]}":                                  "missing property 'mountPath'",
+		"{config: {server: {address: '127.0.0.1:8080'}}}":               "nothing outside of the pod reaches it",
+		"{config: {server: {address: '[::1]:8080'}}}":                   "nothing outside of the pod reaches it",
+		"{config: {server: {auth: {}}}}":                                "missing property 'tokenFile'",
+		"{serviceMonitor: {enabled: true}, config: {server: {auth: {tokenFile: /etc/ssl/t}}}}":                                                                      "serviceMonitor.authorization: config.server.auth asks",
+		"{podMonitor: {enabled: true}, config: {server: {auth: {tokenFile: /etc/ssl/t}}}}":                                                                          "podMonitor.authorization: config.server.auth asks",
+		"{podMonitor: {enabled: true, tlsConfig: {serverName: k}}, config: {server: {tls: {certFile: /etc/ssl/c, keyFile: /etc/ssl/k, clientCAFile: /etc/ssl/a}}}}": "podMonitor.tlsConfig.cert: config.server.tls.clientCAFile asks",
+		"{config: {server: {address: ':0'}}}":                                                                  "need a port that is known",
+		"{config: {state: {file: {dir: /data}}}}":                                                              `config.state.file.dir "/data"`,
+		"{config: {state: {file: {dir: /var/lib/kbridge-other}}}}":                                             `config.state.file.dir "/var/lib/kbridge-other"`,
+		"{config: {sinks: [{name: a, stdout: {}, deadLetter: {file: /dead.jsonl}}]}}":                          `config.sinks[0].deadLetter.file "/dead.jsonl"`,
+		fmt.Sprintf(nats, "creds: /etc/kbridge/kafka/x"):                                                       `config.sinks[0].nats.creds "/etc/kbridge/kafka/x": no entry of credentials`,
+		fmt.Sprintf(nats, "tls: {ca: /etc/kbridge/ca.crt}"):                                                    `config.sinks[0].nats.tls.ca "/etc/kbridge/ca.crt"`,
+		fmt.Sprintf(nats, "user: u, passwordFile: ../etc/kbridge/natsx/p"):                                     `config.sinks[0].nats.passwordFile`,
 		"{config: {sinks: [{name: a, kafka: {brokers: [k], sasl: {mechanism: OAUTHBEARER, tokenFile: /t}}}]}}": `config.sinks[0].kafka.sasl.tokenFile "/t"`,
 	} {
 		if out, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
@@ -114,6 +118,24 @@ func TestOnOpenShiftTheIdsAreLeftToIt(t *testing.T) {
 	}
 	if _, spec := kbridge(t, "{}"); *spec.SecurityContext.RunAsUser != 65532 {
 		t.Errorf("elsewhere it is %+v", spec.SecurityContext)
+	}
+}
+
+func TestTheProbesSpeakTLSWhereTheServerDoes(t *testing.T) {
+	t.Parallel()
+	c, _ := kbridge(t, cases(t)["secured"])
+	for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe} {
+		if probe.HTTPGet.Scheme != corev1.URISchemeHTTPS {
+			t.Errorf("a probe is %+v", probe.HTTPGet)
+		}
+	}
+	want := []string{"/usr/local/bin/kbridge", "ready", "--url=https://127.0.0.1:8443", "--insecure-skip-tls-verify"}
+	if diff := cmp.Diff(want, c.ReadinessProbe.Exec.Command); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	c, _ = kbridge(t, "{}")
+	if c.LivenessProbe.HTTPGet.Scheme == corev1.URISchemeHTTPS || len(c.ReadinessProbe.Exec.Command) != 3 {
+		t.Errorf("without TLS they are %+v, %v", c.LivenessProbe.HTTPGet, c.ReadinessProbe.Exec.Command)
 	}
 }
 
@@ -145,9 +167,10 @@ func TestThePolicyOpensThePortsThatTheConfigurationNeeds(t *testing.T) {
 func TestTheNotesSayWhatToType(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
-		"default":    {"kubectl exec -n obs statefulset/kbridge -- kbridge tail\n", "NATS server inside of the pod", "helm test -n obs kbridge", "kubectl exec -n obs statefulset/kbridge -- kbridge check --connect --config /etc/kbridge/config.yaml\n"},
+		"default":    {"kubectl exec -n obs statefulset/kbridge -- kbridge tail\n", "NATS server inside of the pod", "helm test -n obs kbridge", "kubectl exec -n obs statefulset/kbridge -- kbridge check --connect --config /etc/kbridge/config.yaml\n", "http://127.0.0.1:8080/ in a browser:"},
 		"kafka":      {"kbridge tail --config /etc/kbridge/config.yaml --sink state\n", "of prod-eu"},
 		"namespaces": {"statefulset/shop-events", "WARNING: without `config.state`"},
+		"secured":    {"/services/https:kbridge:http/proxy/readyz", "https://127.0.0.1:8443/ in a browser, with the token as the password:", "kubectl port-forward -n obs statefulset/kbridge 8443\n"},
 		"claim":      {"kbridge rbac --config /etc/kbridge/config.yaml --namespace obs --service-account kbridge-events"},
 	} {
 		out, err := run(t, cases(t)[name], "install", "kbridge", folder, "--namespace", "obs", "--dry-run=client")

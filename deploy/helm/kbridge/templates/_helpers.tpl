@@ -100,6 +100,19 @@ imagePullSecrets:
 {{- printf "%s:%s" (has $host (list "" "0.0.0.0" "[::]") | ternary "127.0.0.1" $host) (include "kbridge.port" .) -}}
 {{- end -}}
 
+{{- /* Whether the HTTP server speaks TLS. */ -}}
+{{- define "kbridge.encrypted" -}}
+{{- if dig "server" "tls" "" .Values.config }}true{{ end -}}
+{{- end -}}
+
+{{- /* How kbridge asks the kbridge at an address whether it is ready. A probe checks no certificate. */ -}}
+{{- define "kbridge.readyArgs" -}}
+- {{ printf "--url=%s://%s" (eq (include "kbridge.encrypted" .root) "true" | ternary "https" "http") .address | quote }}
+{{- if include "kbridge.encrypted" .root }}
+- --insecure-skip-tls-verify
+{{- end }}
+{{- end -}}
+
 {{- /* The folder of the volume. The image's environment names it too. */ -}}
 {{- define "kbridge.dataDir" -}}/var/lib/kbridge{{- end -}}
 

@@ -20,6 +20,19 @@ job say.
 {{- range .Values.credentials -}}
 {{- $readable = append $readable .mountPath -}}
 {{- end -}}
+{{- range $keys := list (list "auth" "tokenFile") (list "tls" "certFile") (list "tls" "keyFile") (list "tls" "clientCAFile") -}}
+{{- with dig "server" (first $keys) (last $keys) "" $config -}}
+{{- include "kbridge.requireMount" (list (printf "config.server.%s" (join "." $keys)) . $readable "no entry of credentials or extraVolumeMounts is mounted there") -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $monitor := dict "serviceMonitor" .Values.serviceMonitor "podMonitor" .Values.podMonitor -}}
+{{- if and $monitor.enabled (dig "server" "auth" "" $config) (not $monitor.authorization) -}}
+{{- fail (printf "%s.authorization: config.server.auth asks Prometheus for a token: {type: Bearer, credentials: {name: SECRET, key: KEY}}" $name) -}}
+{{- end -}}
+{{- if and $monitor.enabled (dig "server" "tls" "clientCAFile" "" $config) (not (dig "cert" "" $monitor.tlsConfig)) -}}
+{{- fail (printf "%s.tlsConfig.cert: config.server.tls.clientCAFile asks Prometheus for a certificate: {cert: {secret: {name: SECRET, key: tls.crt}}, keySecret: {name: SECRET, key: tls.key}}" $name) -}}
+{{- end -}}
+{{- end -}}
 {{- with dig "state" "file" "dir" "" $config -}}
 {{- include "kbridge.requireMount" (list "config.state.file.dir" . $writable "the volume is at /var/lib/kbridge, and no entry of extraVolumeMounts is there") -}}
 {{- end -}}
