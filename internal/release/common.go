@@ -72,8 +72,9 @@ func (o Options) written(ctx context.Context) ([]entry, error) {
 	if err := os.Mkdir(man, 0o755); err != nil {
 		return nil, err
 	}
-	// cobra takes the date on the pages from there.
-	if _, err := run(ctx, dir, []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(o.Time.Unix(), 10)}, binary, "man", man, "--source", "kbridge "+o.Version); err != nil {
+	// cobra takes the date on the pages from there, and kbridge a default from the user's folders: a reader's are not known.
+	reader := []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(o.Time.Unix(), 10), "HOME=~", "XDG_STATE_HOME="}
+	if _, err := run(ctx, dir, reader, binary, "man", man, "--source", "kbridge "+o.Version); err != nil {
 		return nil, fmt.Errorf("write the man pages: %w", err)
 	}
 	pages, err := os.ReadDir(man)

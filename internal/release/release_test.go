@@ -80,6 +80,7 @@ func TestTwoReleasesOfOneCommitAreEqualAndWhole(t *testing.T) {
 		}
 		// What the second one's user has set.
 		t.Setenv("TZ", "Pacific/Chatham")
+		t.Setenv("XDG_STATE_HOME", t.TempDir())
 		t.Setenv("GOFLAGS", "-gcflags=-N")
 		t.Setenv("GOAMD64", "v3")
 	}
@@ -164,6 +165,7 @@ func checkLinux(t *testing.T, files map[string][]byte) {
 		"completion/bash/kbridge": "__start_kbridge", "completion/zsh/_kbridge": "#compdef kbridge",
 		"completion/fish/kbridge.fish": "complete -c kbridge", "completion/powershell/kbridge.ps1": "Register-ArgumentCompleter",
 		"man/man1/kbridge.1": "kbridge-tail(1)", "man/man1/kbridge-run.1": `\fB--config\fP`, "man/man1/kbridge-tail.1": version,
+		"man/man1/kbridge-check.1": "without state ~/.local/state/kbridge",
 	} {
 		if h := in[top+name]; h == nil || !strings.Contains(h.Linkname, want) {
 			t.Errorf("%s is not there, or does not have %q", name, want)
