@@ -89,7 +89,7 @@ func New(o Options) (*Informer, error) {
 	if o.Entry != i.Name() {
 		i.log = i.log.With("entry", o.Entry)
 	}
-	i.metrics = o.Metrics.entry(o.Entry, i.Name())
+	i.metrics = o.Metrics.entry(o.Entry, i.Name(), &i.tally)
 	var err error
 	if i.rules, err = scanOptions(o.Resource); err != nil {
 		return nil, err

@@ -64,9 +64,10 @@ type entryMetrics struct {
 // verifierMetrics are what a verifier needs of these.
 type verifierMetrics struct{ same, differ, failed, differences prometheus.Counter }
 
-func (m *Metrics) entry(entry, resource string) entryMetrics {
+func (m *Metrics) entry(entry, resource string, t *tally) entryMetrics {
 	e := entryMetrics{
 		view: viewCounters{
+			tally:     t,
 			excluded:  m.excluded.WithLabelValues(entry, resource),
 			unchanged: m.unchanged.WithLabelValues(entry, resource),
 			bookmarks: m.bookmarks.WithLabelValues(entry, resource),

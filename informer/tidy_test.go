@@ -71,7 +71,7 @@ func TestTheBodiesOfAListAreAsideAtOnceAndThoseOfChangesWhenTheyAreStored(t *tes
 
 func TestWhatIsLeftInAWastefulFileMovesAndIsTheSame(t *testing.T) {
 	m := NewMetrics(prometheus.NewRegistry())
-	v := &view{aside: spilltest.Open(t), index: map[string]indexed{}, counters: m.entry("things", "things").view}
+	v := &view{aside: spilltest.Open(t), index: map[string]indexed{}, counters: m.entry("things", "things", &tally{}).view}
 	body := func(n int) []byte {
 		return fmt.Appendf(nil, `{"name":"thing-%d","value":%q}`, n, strings.Repeat("x", 16<<10))
 	}
