@@ -58,6 +58,15 @@ chart: ## Tests the Helm chart: lint, what it renders, and that an API server ta
 install-test: ## Installs kbridge with Helm on a cluster with a real node; needs Linux, root and Debian's packages
 	go test -tags install -count=1 -timeout 60m -v ./test/install
 
+.PHONY: browser
+browser: ## Installs what the tests of the page need, where it is missing: Debian's Chromium and npm; needs root for that
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+	@command -v npm >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm; }
+
+.PHONY: screenshot
+screenshot: cluster ## Takes the picture of the page anew: docs/images/page.png
+	go test -count=1 -run TestThePageShowsAClusterAndABrokenSinkLive ./test/browser -update
+
 .PHONY: lint
 lint: ## Runs vet and golangci-lint
 	go vet -tags install,man ./...

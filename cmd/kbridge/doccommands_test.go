@@ -23,6 +23,8 @@ var docCommands = map[string]string{
 	"make test":          ci,
 	"make vuln outdated": "TestAFindingFailsWhereKbridgesCodeReachesIt", // each a step of CI
 	"make":               "TestTheMakefileShowsItsTargets",
+	"make browser":       ci,
+	"make screenshot":    "TestThePageShowsAClusterAndABrokenSinkLive",
 	"make lint fuzz":     ownCluster, // fuzzing has no end that CI could wait for
 	"make chart":         "TestHelmHasNothingAgainstTheChart",
 	"make install-test":  ownCluster,
