@@ -29,7 +29,15 @@ import (
 	"github.com/kbridge-io/kbridge/internal/testcluster"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testcluster.Main(kafkabroker.Main(m))) }
+// asCommand in the environment makes the test binary kbridge itself.
+const asCommand = "KBRIDGE_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(testcluster.Main(kafkabroker.Main(m)))
+}
 
 // lockedBuffer is written by a command and read by its test.
 type lockedBuffer struct {
