@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -58,17 +59,24 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func rootCommand(stdout, stderr io.Writer) *cobra.Command {
+	var showVersion bool
 	root := &cobra.Command{
 		Use:           "kbridge",
 		Short:         "Turns a Kubernetes cluster into a stream of CloudEvents",
 		Long:          "kbridge watches the resources that its configuration selects and publishes every change\nas a CloudEvent to NATS JetStream or Kafka.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       versionText(),
 		Args:          knownCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if showVersion {
+				return printVersion(stdout)
+			}
+			return cmd.Help()
+		},
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
+	// Not cobra's own, whose template needs text/template: where that is used the linker keeps
+	// each method of each type, 11 MB of them.
+	root.Flags().BoolVar(&showVersion, "version", false, "print the version")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{knownFlag(cmd, err)} })
 	root.AddCommand(runCommand(stdout, stderr), checkCommand(stdout, stderr), rbacCommand(stdout), readyCommand(stdout), tailCommand(stdout, stderr), versionCommand(stdout))
 	addMan(root)
@@ -81,7 +89,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := ""
-	if cmd.Flags().Lookup("config") != nil {
+	if ext := filepath.Ext(args[0]); cmd.Flags().Lookup("config") != nil && (ext == ".yaml" || ext == ".yml") {
 		hint = fmt.Sprintf(": is --config %s meant?", args[0])
 	}
 	return usageError{fmt.Errorf("%q: %s takes flags and nothing else%s", args[0], cmd.CommandPath(), hint)}

@@ -16,6 +16,7 @@ func TestWhatIsMisspeltOnTheCommandLineIsToldWithWhatIsMeant(t *testing.T) {
 		"check --kubeconfg":  "unknown flag: --kubeconfg, perhaps --kubeconfig is meant",
 		"run --output json":  "unknown flag: --output",
 		"run kbridge.yaml":   `"kbridge.yaml": kbridge run takes flags and nothing else: is --config kbridge.yaml meant?`,
+		"tail pods":          `"pods": kbridge tail takes flags and nothing else`,
 		"version 1":          `"1": kbridge version takes flags and nothing else`,
 		"run --grace-period": "flag needs an argument: --grace-period",
 		"check a b":          "expected one configuration file, as an argument or with --config",

@@ -20,15 +20,13 @@ func versionCommand(stdout io.Writer) *cobra.Command {
 		Use:   "version",
 		Short: "Prints the version",
 		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(stdout, versionText())
-			return err
-		},
+		RunE:  func(*cobra.Command, []string) error { return printVersion(stdout) },
 	}
 }
 
-func versionText() string {
-	return fmt.Sprintf("kbridge %s%s %s %s/%s", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+func printVersion(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "kbridge %s%s %s %s/%s\n", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }
 
 // revision is the commit that the binary was built from, where the build recorded it.
