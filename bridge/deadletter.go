@@ -228,6 +228,7 @@ func (l *Lane) buried(e *entry) {
 	count.Inc()
 	now := time.Now()
 	l.tell(e, now, status.DeadLetter, e.reason.Error())
+	e.span.DeadLetter(e.reason)
 	l.log.Warn(text, "id", e.event.ID, "resource", e.event.Resource.Name(), "namespace", e.event.Key.Namespace, "name", e.event.Key.Name, "reason", e.reason)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/status"
+	"github.com/kbridge-io/kbridge/internal/tracing"
 	"github.com/kbridge-io/kbridge/sinks"
 )
 
@@ -38,6 +39,7 @@ type Options struct {
 	Truncate    bool
 	Poison      Poison
 	DeadLetters sinks.DeadLetters
+	Tracer      *tracing.Tracer // nil: no event is traced
 	Metrics     *Metrics
 	// Tail gets the metadata of what was dealt with while somebody follows it; nil: it does
 	// not.
@@ -94,7 +96,8 @@ type chain struct{ oldest, newest *entry }
 type entry struct {
 	event    event.Event
 	buf      *[]byte // the encoded body's buffer, nil for a marker
-	size     int64   // its share of the window in bytes
+	span     *tracing.Span
+	size     int64 // its share of the window in bytes
 	port     *Port
 	next     *entry // the same object's next event, which waits for this one
 	after    *entry // the port's next entry, in order of arrival
@@ -154,6 +157,7 @@ func (l *Lane) Run(ctx context.Context) error {
 				break // what is left of the batch stays in the window
 			}
 			if !l.withhold(e) {
+				e.span.Attempt()
 				l.opts.Sink.Publish(ctx, &e.event, e.done)
 			}
 		}
@@ -287,6 +291,7 @@ func (l *Lane) answered(e *entry, err error) {
 		l.metrics.latency.Observe(now.Sub(e.event.Time).Seconds())
 		l.trail.published(&e.event, e.attempts, now)
 		l.tell(e, now, status.Acknowledged, "")
+		e.span.Acknowledged()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,6 +310,7 @@ func (l *Lane) answered(e *entry, err error) {
 		l.metrics.failures.Inc()
 		l.tally.failures++
 		l.tally.failed(now, err)
+		e.span.Failed(err)
 		l.outage.failed(l.log, now, err, e)
 		e.attempts++
 		if poison := l.poisoned(e, now, err); poison != nil {
@@ -355,7 +361,7 @@ func (l *Lane) settle(e *entry, acknowledged bool) {
 		putBuffer(e.buf)
 		e.buf = nil
 	}
-	e.event.Value = nil
+	e.event.Value, e.span = nil, nil
 	if e.snapshot != nil {
 		p.snapshotEvent(e, acknowledged)
 		e.snapshot = nil

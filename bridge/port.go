@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/internal/tracing"
 	"github.com/kbridge-io/kbridge/state"
 )
 
@@ -83,12 +84,15 @@ type message struct {
 	event event.Event
 	buf   *[]byte // nil for a marker
 	size  int64   // its share of the window
+	span  *tracing.Span
 }
 
 func (p *Port) encode(d *event.Delta) message {
 	var m message
 	format := p.lane.opts.Format
-	m.buf = getBuffer(d.EncodedSize(format))
+	m.span = p.lane.opts.Tracer.Begin(d.Time)
+	m.event.TraceParent = m.span.TraceParent()
+	m.buf = getBuffer(d.EncodedSize(format) + m.span.Size())
 	if err := d.Encode(&m.event, format, *m.buf); err != nil {
 		p.metrics.truncated.Inc()
 		if p.lane.unreadable.CompareAndSwap(false, true) {
@@ -97,6 +101,7 @@ func (p *Port) encode(d *event.Delta) message {
 	}
 	*m.buf = m.event.Value[:0] // the encoder may have grown it
 	m.size = int64(cap(m.event.Value)) + entryOverhead
+	m.span.About(p.lane.Name(), &m.event)
 	return m
 }
 
@@ -186,7 +191,7 @@ func (p *Port) isBehind(d *event.Delta) bool {
 func (p *Port) enter(m message, was base) *entry {
 	l := p.lane
 	e := l.newEntry()
-	e.event, e.buf, e.size, e.port, e.accepted, e.was = m.event, m.buf, m.size, p, time.Now(), was
+	e.event, e.buf, e.span, e.size, e.port, e.accepted, e.was = m.event, m.buf, m.span, m.size, p, time.Now(), was
 	if p.tail == nil {
 		p.head = e
 	} else {

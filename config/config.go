@@ -33,6 +33,8 @@ type Config struct {
 	State *State `yaml:"state"`
 	// The HTTP server for metrics, health and status.
 	Server Server `yaml:"server"`
+	// Traces of events, as OpenTelemetry has them. Left out, there are none.
+	Tracing *Tracing `yaml:"tracing"`
 	// Whether what kbridge would warn of is an error, so that it does not start: a login without TLS, say, or no `state`. The kubeconfig counts too.
 	Strict bool `yaml:"strict"`
 }
@@ -296,6 +298,14 @@ type ServerTLS struct {
 	ClientCAFile string `yaml:"clientCAFile"`
 }
 
+// Tracing is where spans of events go, and of how many.
+type Tracing struct {
+	// The URL of a collector that takes OTLP over HTTP, such as `http://otel-collector:4318`. What it does not take is dropped, and counted.
+	OTLPEndpoint string `yaml:"otlpEndpoint" required:"true"`
+	// The share of events that are traced: more than 0, and 1 at most.
+	SampleRatio float64 `yaml:"sampleRatio"`
+}
+
 // EventType is a type of event, as `types` names it.
 type EventType string
 
@@ -461,6 +471,8 @@ func (c *Config) setDefaults() {
 	c.Kubernetes = Kubernetes{QPS: 100, Burst: 200, MaxObject: 16 << 20}
 	c.Server = Server{Address: ":8080"}
 }
+
+func (t *Tracing) setDefaults() { t.SampleRatio = 0.01 }
 
 func (r *Resource) setDefaults() {
 	r.Types = []EventType{Added, Updated, Deleted, Synced}

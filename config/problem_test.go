@@ -49,6 +49,7 @@ const (
 	aQuoted    = "a string (put it in quotes)"
 	aNamespace = "a namespace: at most 63 lower-case letters, digits and '-'"
 	aName      = "a name of at most 63 lower-case letters, digits and '-'"
+	aCollector = "an http or https URL such as http://otel-collector:4318, without user and password"
 	aPlural    = "a lower-case plural such as deployments, without its group"
 	aSize      = "a size such as 64MiB, 1GiB or 1000000"
 	aDuration  = "a duration such as 10s, 2m, 24h or 7d"
@@ -86,9 +87,9 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 
 		"unknown key near a known one":   {resource("namespace: [a]"), []Problem{{"resources[0].namespace", 3, "unknown key", "namespaces, perhaps"}}},
 		"unknown key in other case":      {resource("labelselector: a=b"), []Problem{{"resources[0].labelselector", 3, "unknown key", "labelSelector, perhaps"}}},
-		"unknown key near none":          {pods + "tracing: {}\n", []Problem{{"tracing", 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server, strict"}}},
+		"unknown key near none":          {pods + "metrics: {}\n", []Problem{{"metrics", 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server, tracing, strict"}}},
 		"unknown key in a map of none":   {pods + "sinks: [{name: a, stdout: {color: true}}]\n", []Problem{{"sinks[0].stdout.color", 2, "unknown key", "no keys here"}}},
-		"unknown key that is odd":        {pods + "\"a.b\\nc\": 1\n", []Problem{{`["a_b\nc"]`, 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server, strict"}}},
+		"unknown key that is odd":        {pods + "\"a.b\\nc\": 1\n", []Problem{{`["a_b\nc"]`, 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server, tracing, strict"}}},
 		"unknown kind of sink":           {pods + "sinks: [{name: a, redis: {brokers: [k]}}]\n", []Problem{{"sinks[0].redis", 2, "unknown key", "one of name, format, window, whenFull, foldAfter, oversize, poison, deadLetter, nats, kafka, stdout"}}},
 		"key of a later version, filter": {resource("filter: 'true'"), []Problem{{"resources[0].filter", 3, "unknown key", "one of name, group, version, resource, namespaces, excludeNamespaces, labelSelector, fieldSelector, types, resync, onStart, drop, dropDefaults, secrets, data, verify, sinks"}}},
 		"key that is a list":             {pods + "[a]: 1\n", []Problem{{"", 2, "a list as a key", "a plain key"}}},
@@ -113,6 +114,11 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"string for an int":          {pods + "kubernetes: {burst: many}\n", []Problem{{"kubernetes.burst", 2, `"many"`, "a whole number"}}},
 		"fraction for an int":        {pods + "kubernetes: {burst: 1.5}\n", []Problem{{"kubernetes.burst", 2, "1.5", "a whole number"}}},
 		"huge int":                   {pods + "kubernetes: {burst: 99999999999999999999}\n", []Problem{{"kubernetes.burst", 2, "99999999999999999999", "a whole number"}}},
+		"no collector":               {pods + "tracing: {}\n", []Problem{{"tracing.otlpEndpoint", 2, "missing", aCollector}}},
+		"a collector without http":   {pods + "tracing: {otlpEndpoint: 'otel:4317'}\n", []Problem{{"tracing.otlpEndpoint", 2, `"otel:4317"`, aCollector}}},
+		"a collector's password":     {pods + "tracing: {otlpEndpoint: 'https://u:hunter2@otel'}\n", []Problem{{"tracing.otlpEndpoint", 2, `"https://***@otel"`, aCollector}}},
+		"no sample":                  {pods + "tracing: {otlpEndpoint: 'http://otel', sampleRatio: 0}\n", []Problem{{"tracing.sampleRatio", 2, "0", "more than 0, and 1 at most"}}},
+		"more samples than events":   {pods + "tracing: {otlpEndpoint: 'http://otel', sampleRatio: 1.5}\n", []Problem{{"tracing.sampleRatio", 2, "1.5", "more than 0, and 1 at most"}}},
 		"string for a number":        {pods + "kubernetes: {qps: fast}\n", []Problem{{"kubernetes.qps", 2, `"fast"`, "a number"}}},
 		"no number":                  {pods + "kubernetes: {qps: .nan}\n", []Problem{{"kubernetes.qps", 2, ".nan", "a number"}}},
 		"infinite number":            {pods + "kubernetes: {qps: .inf}\n", []Problem{{"kubernetes.qps", 2, ".inf", "a number"}}},

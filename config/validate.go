@@ -52,6 +52,9 @@ func (c *Config) validate(src *source) {
 		v.state("state", c.State)
 	}
 	v.server("server", &c.Server)
+	if c.Tracing != nil {
+		v.tracing("tracing", c.Tracing)
+	}
 	if c.Strict && len(v.problems) == 0 {
 		for _, w := range c.warnings() {
 			v.add(w.path, w.text, "nothing to warn of, as strict is true")

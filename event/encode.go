@@ -36,14 +36,15 @@ func (e *Event) ContentType() string {
 	return DataContentType
 }
 
-// Encode makes the delta's event in the given format. The body is appended to buf,
+// Encode makes the delta's event in the given format. Of what e was before, the
+// TraceParent stays. The body is appended to buf,
 // which the caller may use again once the event is done with. The object's JSON is
 // unpacked right to where it stands in the message, and never decoded.
 //
 // An error says that a body can not be read; the event then says what is known of the
 // object without it, and is marked as truncated.
 func (d *Delta) Encode(e *Event, format Format, buf []byte) error {
-	*e = Event{Format: format}
+	*e = Event{Format: format, TraceParent: e.TraceParent}
 	err := d.encode(e, buf)
 	if err != nil {
 		known := *d
@@ -60,7 +61,7 @@ func (d *Delta) encode(e *Event, buf []byte) (err error) {
 	*e = Event{
 		Type: d.Type, Resource: d.Resource, Key: d.Key(), ID: d.ID(),
 		UID: o.UID, ResourceVersion: o.ResourceVersion, Epoch: o.Epoch,
-		Snapshot: d.Snapshot, Inferred: d.Inferred, Truncated: e.Truncated, Time: d.Time, Format: e.Format,
+		Snapshot: d.Snapshot, Inferred: d.Inferred, Truncated: e.Truncated, Time: d.Time, TraceParent: e.TraceParent, Format: e.Format,
 	}
 	if e.Format == Binary {
 		e.Value, err = d.appendData(buf)
@@ -166,6 +167,9 @@ func (e *Event) appendHead(buf []byte) []byte {
 	if e.Truncated {
 		buf = append(buf, `,"truncated":true`...)
 	}
+	if e.TraceParent != "" {
+		buf = appendMember(buf, "traceparent", e.TraceParent)
+	}
 	return buf
 }
 
@@ -199,6 +203,9 @@ func (e *Event) Attributes(yield func(name, value string)) {
 	}
 	if e.Truncated {
 		yield("truncated", "true")
+	}
+	if e.TraceParent != "" {
+		yield("traceparent", e.TraceParent)
 	}
 }
 

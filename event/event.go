@@ -131,7 +131,10 @@ type Event struct {
 	// data has its metadata alone.
 	Truncated bool
 	Time      time.Time
-	Format    Format
+	// TraceParent is the context of the event's span, as W3C's header traceparent has it; empty
+	// where the event is not traced. Who encodes the event sets it before.
+	TraceParent string
+	Format      Format
 	// Value is the message's body: the CloudEvents document in structured format,
 	// the data alone in binary format.
 	Value []byte

@@ -44,7 +44,8 @@ func (o *checkOptions) tryStart(ctx context.Context, cfg *config.Config) check.R
 		return check.Run(ctx, a.limit, check.Permissions, granted(grants[i]), func(ctx context.Context, found *check.Subject) { a.permission(ctx, grants[i], found) })
 	})...)
 	r.Findings = append(r.Findings, a.sinks(ctx)...)
-	return check.Report{Findings: append(r.Findings, a.state(ctx)...)}
+	r.Findings = append(r.Findings, a.state(ctx)...)
+	return check.Report{Findings: append(r.Findings, a.tracing(ctx)...)}
 }
 
 // configuration says what is allowed and should be known.

@@ -11,6 +11,7 @@ import (
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/check"
 	"github.com/kbridge-io/kbridge/internal/embedded"
+	"github.com/kbridge-io/kbridge/internal/tracing"
 	"github.com/kbridge-io/kbridge/sinks"
 	"github.com/kbridge-io/kbridge/state"
 	"github.com/kbridge-io/kbridge/state/file"
@@ -156,6 +157,21 @@ func (a *attempt) stored(x file.Examined, found *check.Subject) {
 	if fresh := without(assigned, x.Contents.Views); len(fresh) > 0 {
 		found.OK("a start would begin with a snapshot of %s", fresh)
 	}
+}
+
+// tracing asks the collector of spans. Events do not wait for it.
+func (a *attempt) tracing(ctx context.Context) []check.Finding {
+	if a.cfg.Tracing == nil {
+		return nil
+	}
+	endpoint := a.cfg.Tracing.OTLPEndpoint
+	return check.Run(ctx, a.limit, check.Tracing, endpoint, func(ctx context.Context, found *check.Subject) {
+		if err := tracing.Check(ctx, endpoint, version); err != nil {
+			found.Warn("spans would be dropped: %v", check.Reason(ctx, err))
+		} else {
+			found.OK("the collector takes spans; of all events %g %% have one", 100*a.cfg.Tracing.SampleRatio)
+		}
+	})
 }
 
 // watches are names of watches.

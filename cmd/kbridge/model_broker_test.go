@@ -228,6 +228,7 @@ func (s *scriptedSink) Publish(ctx context.Context, e *event.Event, done func(er
 			w.failf("%s: %s is sent while %s of the same object is under way", s.b.name, e.ID, f.event.ID)
 		}
 	}
+	w.checkTrace(s.b.name, e)
 	f := &flight{event: *e, sent: e, done: done}
 	f.event.Value = slices.Clone(e.Value)
 	s.flights = append(s.flights, f)

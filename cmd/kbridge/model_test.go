@@ -28,6 +28,7 @@ import (
 	"github.com/kbridge-io/kbridge/internal/scriptedapi"
 	"github.com/kbridge-io/kbridge/internal/spill"
 	"github.com/kbridge-io/kbridge/internal/spill/spilltest"
+	"github.com/kbridge-io/kbridge/internal/tracing"
 	"github.com/kbridge-io/kbridge/sinks"
 	"github.com/kbridge-io/kbridge/state"
 )
@@ -260,6 +261,7 @@ func (w *world) create() {
 	cfg.Cluster = "test"
 	cfg.Kubernetes.MaxObject = pick[config.Size](w.rng, config.Default().Kubernetes.MaxObject, 64<<10) // nothing that is put is larger
 	w.cfg = &cfg
+	w.mayTrace()
 	for range 1 + w.rng.IntN(3) {
 		w.addSink()
 	}
@@ -385,6 +387,9 @@ func (w *world) start() {
 			return &scriptedDeadLetters{w.brokers[s.Name], p}, nil
 		},
 		state: func(config.State) (state.Store, error) { return &scriptedStore{d: w.disk, p: p}, nil },
+		tracer: func(cfg config.Tracing) (*tracing.Tracer, error) {
+			return tracing.New(cfg.SampleRatio, &scriptedCollector{w}, "test", p.reg, log), nil
+		},
 	}, 25*time.Second, p.reg, log)
 	client, err := informer.NewClient(w.api.Config(), 1000, 1000)
 	if err != nil {
@@ -436,6 +441,7 @@ func (w *world) stop() {
 	w.say("stop process %d", p.number)
 	p.cancel()
 	<-p.done
+	w.checkSpans(p)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.cut = true

@@ -24,6 +24,7 @@ import (
 	"github.com/kbridge-io/kbridge/internal/monitor"
 	"github.com/kbridge-io/kbridge/internal/spill"
 	"github.com/kbridge-io/kbridge/internal/status"
+	"github.com/kbridge-io/kbridge/internal/tracing"
 	"github.com/kbridge-io/kbridge/state"
 )
 
@@ -177,6 +178,13 @@ func (d *daemon) run(ctx context.Context, client *informer.Client) (err error) {
 	reading, stopReading := context.WithCancelCause(ctx)
 	defer stopReading(nil)
 
+	var tracer *tracing.Tracer
+	if cfg.Tracing != nil {
+		if tracer, err = d.outside.tracer(*cfg.Tracing); err != nil {
+			return err
+		}
+		defer d.endTracing(tracer)
+	}
 	var store state.Store
 	var aside *spill.File
 	if cfg.State != nil {
@@ -195,7 +203,7 @@ func (d *daemon) run(ctx context.Context, client *informer.Client) (err error) {
 		err = errors.Join(err, d.stop(stopPublishing, &watches, &lanes, &keeping))
 	}()
 	for _, entry := range d.sinks {
-		output, err := newOutput(publishing, d.outside, entry, d.laneMetrics, d.tail, d.log)
+		output, err := newOutput(publishing, d.outside, entry, tracer, d.laneMetrics, d.tail, d.log)
 		if err != nil {
 			return err
 		}

@@ -320,7 +320,7 @@ func TestABrokerThatCanNotBeReachedIsCounted(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	metrics := bridge.NewMetrics(reg)
 	for _, entry := range cfg.Sinks {
-		o, err := newOutput(t.Context(), adaptersOf(t.TempDir(), io.Discard, reg, log), entry, metrics, &status.Tail{}, log)
+		o, err := newOutput(t.Context(), adaptersOf(t.TempDir(), io.Discard, reg, log), entry, nil, metrics, &status.Tail{}, log)
 		if err != nil {
 			t.Fatal(err)
 		}

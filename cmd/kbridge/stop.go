@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kbridge-io/kbridge/bridge"
+	"github.com/kbridge-io/kbridge/internal/tracing"
 )
 
 const (
@@ -118,6 +119,19 @@ func (d *daemon) reserve() time.Duration {
 		return 0
 	}
 	return d.grace / 5
+}
+
+// endTracing exports the spans that are left. That it can not is no error of a stop: all
+// that was read is dealt with.
+func (d *daemon) endTracing(tracer *tracing.Tracer) {
+	err := await("exporting spans", time.Now().Add(2*leastWait), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), leastWait)
+		defer cancel()
+		return tracer.Close(ctx)
+	})
+	if err != nil {
+		d.log.Warn("the last spans are not exported", "err", err)
+	}
 }
 
 // close ends the sink, and the dead letters' connection where they have one. Nothing is

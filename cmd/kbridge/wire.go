@@ -22,6 +22,7 @@ import (
 	"github.com/kbridge-io/kbridge/internal/embedded"
 	"github.com/kbridge-io/kbridge/internal/spill"
 	"github.com/kbridge-io/kbridge/internal/status"
+	"github.com/kbridge-io/kbridge/internal/tracing"
 	"github.com/kbridge-io/kbridge/sinks"
 	"github.com/kbridge-io/kbridge/sinks/kafka"
 	"github.com/kbridge-io/kbridge/sinks/nats"
@@ -46,6 +47,7 @@ type adapters struct {
 	deadLetters func(config.Sink) (sinks.DeadLetters, error)
 	state       func(config.State) (state.Store, error)
 	aside       func(config.State) (*spill.File, error) // once the state is open
+	tracer      func(config.Tracing) (*tracing.Tracer, error)
 }
 
 // adaptersOf are those of a process that keeps its files in dataDir and prints to out.
@@ -55,6 +57,13 @@ func adaptersOf(dataDir string, out io.Writer, reg prometheus.Registerer, log *s
 		deadLetters: func(cfg config.Sink) (sinks.DeadLetters, error) { return openDeadLetters(cfg, dataDir) },
 		state:       func(cfg config.State) (state.Store, error) { return file.Open(cfg.File.Dir) },
 		aside:       func(cfg config.State) (*spill.File, error) { return spill.Open(cfg.File.Dir, reg, log) },
+		tracer: func(cfg config.Tracing) (*tracing.Tracer, error) {
+			collector, err := tracing.OTLP(cfg.OTLPEndpoint, version)
+			if err != nil {
+				return nil, err
+			}
+			return tracing.New(cfg.SampleRatio, collector, version, reg, log), nil
+		},
 	}
 }
 
@@ -112,7 +121,7 @@ func deadLetterFile(cfg config.Sink, dataDir string) string {
 }
 
 // newOutput opens a sink and puts a lane before it.
-func newOutput(ctx context.Context, outside adapters, cfg config.Sink, metrics *bridge.Metrics, tail *status.Tail, log *slog.Logger) (*output, error) {
+func newOutput(ctx context.Context, outside adapters, cfg config.Sink, tracer *tracing.Tracer, metrics *bridge.Metrics, tail *status.Tail, log *slog.Logger) (*output, error) {
 	dead, err := outside.deadLetters(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("sink %s: %w", cfg.Name, err)
@@ -131,7 +140,7 @@ func newOutput(ctx context.Context, outside adapters, cfg config.Sink, metrics *
 		Fold: cfg.WhenFull == config.WhenFullFold, FoldAfter: cfg.FoldAfter,
 		Truncate:    cfg.Oversize == config.OversizeTrim,
 		Poison:      bridge.Poison{Attempts: cfg.Poison.Attempts, After: cfg.Poison.After},
-		DeadLetters: dead, Metrics: metrics, Tail: tail, Log: log,
+		DeadLetters: dead, Tracer: tracer, Metrics: metrics, Tail: tail, Log: log,
 	})
 	o := &output{sink: s, lane: lane, dead: dead, entry: cfg}
 	if t, ok := dead.(interface{ Target() string }); ok {

@@ -21,6 +21,7 @@ const (
 	Permissions Group = "permissions"
 	Sinks       Group = "sinks"
 	State       Group = "state"
+	Tracing     Group = "tracing"
 )
 
 // Outcome says what a finding means for a start.

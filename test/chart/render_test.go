@@ -158,8 +158,9 @@ func TestThePolicyOpensThePortsThatTheConfigurationNeeds(t *testing.T) {
 		}
 		ports = append(ports, of)
 	}
-	// Names, the API server, the sinks (NATS, and Kafka with and without a port), and what the values add.
-	if diff := cmp.Diff([][]int32{{53, 53}, {443, 6443}, {4222, 9092, 9094}, {443}}, ports); diff != "" {
+	// Names, the API server, the sinks (NATS, and Kafka with and without a port), the collector of traces, and what
+	// the values add.
+	if diff := cmp.Diff([][]int32{{53, 53}, {443, 6443}, {4222, 9092, 9094}, {4318}, {443}}, ports); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
