@@ -124,7 +124,7 @@ func (k *Keeper) Residue() error {
 		}
 		why = fmt.Errorf("not all of %s is stored under the rules that hold now", strings.Join(names, ", "))
 	}
-	return fmt.Errorf("state: values of earlier rules, or of watches that are gone, are still in the file, since %s: %w", r.Since.Format(time.RFC3339), why)
+	return fmt.Errorf("values of earlier rules, or of watches that are gone, are still in the file, since %s: %w", r.Since.Format(time.RFC3339), why)
 }
 
 // attempts says when something is to be done again: when every has passed, and after twice

@@ -61,6 +61,30 @@ func TestTheStatusOfALaneFollowsItsSink(t *testing.T) {
 	})
 }
 
+func TestTheLagOfASinkThatIsBehindIsOfWhatItHasNotHadForLongest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, d, w := stuck(t)
+		go w.has("k")
+		time.Sleep(6 * time.Second) // it has been behind for one
+		for _, name := range []string{"a", "b", "c", "d"} {
+			w.has(name)
+		}
+		time.Sleep(100 * time.Second)
+		w.has("k", "a", "b", "c", "d") // what is sent then is new
+		time.Sleep(time.Second)
+		d.answer(4)
+		synctest.Wait()
+		if s := r.Status(time.Now()); s.BehindObjects == 0 || s.OldestSeconds != 0 {
+			t.Fatalf("it is %+v", s)
+		}
+		if lag := w.feed.Lag(time.Now()); lag != 102*time.Second {
+			t.Errorf("the lag is %s", lag)
+		}
+		d.run()
+		r.drain()
+	})
+}
+
 // answering is a sink that answers as the object's name says.
 func answering(_ context.Context, e *event.Event, done func(error)) {
 	switch e.Key.Name {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kbridge-io/kbridge/internal/scriptedapi"
 	"github.com/kbridge-io/kbridge/internal/status"
 )
 
@@ -73,6 +74,28 @@ func TestTwoEntriesOfAResourceHaveAStatusEach(t *testing.T) {
 		}
 		if s := one.Status(); s.Changes != 2 || s.Lists["start"] != 1 {
 			t.Errorf("the first one is told as %+v", s)
+		}
+	})
+}
+
+func TestAWatchIsWaitedForSinceItsListWasHandedOverAndNotSinceTheListBegan(t *testing.T) {
+	inBubble(t, selection(configMaps), func(api *scriptedapi.Server) { api.SetWatchList(false); twoObjects(api) }, func(b *bench) {
+		b.stop()
+		gate := make(chan struct{})
+		b.api.OnRequest(func(r *scriptedapi.Request) *scriptedapi.Fault {
+			if r.GVR != configMaps || r.Verb != scriptedapi.Watch {
+				return nil
+			}
+			f := scriptedapi.Fail(500)
+			return &f
+		})
+		b.start(nil, func(r *recorder) { r.gate = gate })
+		b.rest()
+		handedOver := time.Now()
+		close(gate)
+		synctest.Wait()
+		if s := b.informer.Status(); s.Phase != status.Waiting || !s.Since.Equal(handedOver) {
+			t.Errorf("it is %s since %s, want since %s", s.Phase, s.Since, handedOver)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -277,7 +278,7 @@ func TestAClientsCertificateIsNeededForAllButTheProbes(t *testing.T) {
 	}
 }
 
-// served is the name in the certificate that the server shows.
+// shows is the name in the certificate that the server shows.
 func (e *encrypted) shows() string {
 	e.t.Helper()
 	conn, err := tls.Dial("tcp", e.Address(), &tls.Config{InsecureSkipVerify: true})
@@ -312,6 +313,21 @@ func TestCertificatesAreReadAnewAndWhatIsOfNoUseIsLeftAlone(t *testing.T) {
 		t.Errorf("it is logged %d times:\n%s", n, e.log)
 	}
 
+	before := e.client(clients.client())
+	before.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	for range 2 {
+		conn, err := tls.Dial("tcp", e.Address(), before.tls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: kbridge\r\nConnection: close\r\n\r\n")
+		if _, err := io.ReadAll(conn); err != nil { // a ticket would come with it
+			t.Fatal(err)
+		}
+		if conn.Close(); conn.ConnectionState().DidResume {
+			t.Error("a session is taken up again, without a look at the client's certificate")
+		}
+	}
 	write(t, e.dir, "ca.crt", others.pem)
 	if _, _, _, err := e.client(clients.client()).try("/metrics"); err == nil {
 		t.Error("clients of the authority that was there before are let in")

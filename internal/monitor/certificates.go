@@ -62,8 +62,6 @@ func (c *certificates) load() error {
 	}
 	made := &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
-		// One connection a client, and one request at a time: what the server's limits count.
-		NextProtos: []string{"http/1.1"},
 		// A session that is taken up again would not look at the client's certificate anew.
 		SessionTicketsDisabled: true,
 	}

@@ -76,11 +76,6 @@ type tail struct {
 // of objects are for those who may list them.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	send := &stream{w: w, control: http.NewResponseController(w), within: s.limits.streamWrite}
-	// Else the request would end when it had to be read by.
-	if err := send.control.SetReadDeadline(time.Time{}); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
 	discreet(w.Header(), "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would wait for more
 	hidden := !s.options.Access.protected() && !isLoopback(r.RemoteAddr)

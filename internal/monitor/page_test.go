@@ -282,7 +282,6 @@ func TestAStreamEndsAtOnceWhenTheServerDoes(t *testing.T) {
 // far is an answer to somebody on another machine.
 type far struct{ *httptest.ResponseRecorder }
 
-func (far) SetReadDeadline(time.Time) error  { return nil }
 func (far) SetWriteDeadline(time.Time) error { return nil }
 
 func TestWhoIsNotKnownAndElsewhereSeesNoNamesOfObjects(t *testing.T) {
