@@ -3,6 +3,8 @@ package test
 import (
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
@@ -151,7 +153,7 @@ func TestWhatBecomesOfEachEntrysDeltasAddsUpForEachSink(t *testing.T) {
 func TestTheMetricsOfARunAreThoseInTheDocs(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	same, first, second := cluster.CreateNamespace(t), cluster.CreateNamespace(t), cluster.CreateNamespace(t)
-	p := start(t, cluster, twice(natsserver.New(t, ""), natsserver.New(t, ""), same, first, second)+stateIn(t.TempDir()))
+	p := start(t, cluster, twice(natsserver.New(t, ""), natsserver.New(t, ""), same, first, second)+stateIn(t.TempDir())+tracing(t))
 	p.ready()
 	doc, documented, found := metricsDoc(t), documentedMetrics(t), map[string]string{}
 	var types []string
@@ -191,6 +193,14 @@ func TestTheMetricsOfARunAreThoseInTheDocs(t *testing.T) {
 		}
 	}
 	p.stop()
+}
+
+// tracing has each event traced, to a collector that takes all spans.
+func tracing(t *testing.T) string {
+	t.Helper()
+	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(collector.Close)
+	return "tracing: {otlpEndpoint: '" + collector.URL + "', sampleRatio: 1}\n"
 }
 
 // union are the keys of both.

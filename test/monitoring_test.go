@@ -249,7 +249,7 @@ func TestNoPanelOfTheDashboardIsEmptyForARealKbridge(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	one, two := natsserver.New(t, ""), natsserver.New(t, "max_payload: 65536")
 	same, first, second := cluster.CreateNamespace(t), cluster.CreateNamespace(t), cluster.CreateNamespace(t)
-	p := prepare(t, cluster.Kubeconfig(), twice(one, two, same, first, second)+stateIn(t.TempDir()))
+	p := prepare(t, cluster.Kubeconfig(), twice(one, two, same, first, second)+stateIn(t.TempDir())+tracing(t))
 	p.configuration = strings.Replace(p.configuration, "- name: one\n", "- name: one\n    foldAfter: 1s\n    window: {events: 50}\n", 1)
 	p.env = []string{"GOMEMLIMIT=1GiB"} // as the container's limit does
 	p.again()
