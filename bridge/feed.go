@@ -117,6 +117,19 @@ func (f *Feed) ListEnds(resourceVersion string) {
 	}
 }
 
+// Moves implements informer.Handler.
+func (f *Feed) Moves(r *event.Resource) {
+	f.Position("")
+	if f.journal != nil {
+		f.journal.becomes(f.number, r.Version)
+	}
+	for _, p := range f.ports {
+		p.lane.mu.Lock()
+		p.resource = r
+		p.lane.mu.Unlock()
+	}
+}
+
 // Restated implements informer.Handler: the index has another body for the same state
 // of an object, because other paths are dropped now.
 func (f *Feed) Restated(o *event.Object) {

@@ -22,13 +22,13 @@ type journal struct {
 	from    uint64
 }
 
-// journalStep is a change of the index, of the position's label, or of the rules that all
-// of the index has been through, by number.
+// journalStep is a change of the index, of the position's label, or of what the info says
+// of all of the index, by number.
 type journalStep struct {
 	number uint64
 	label  bool
-	rules  bool
-	text   string        // the label, the rules' name, or the object's key
+	info   *string       // the info's rules or version; nil: neither
+	text   string        // the label, what the info is to say, or the object's key
 	object *event.Object // nil: it is gone
 }
 
@@ -55,7 +55,15 @@ func (j *journal) restate(number uint64, o *event.Object) {
 func (j *journal) under(number uint64, rules string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.pending = append(j.pending, journalStep{number: number, rules: true, text: rules})
+	j.pending = append(j.pending, journalStep{number: number, info: &j.info.Rules, text: rules})
+}
+
+// becomes notes that from the delta of that number on the objects are of another version
+// of their resource. No position holds, until a list has found or restated each of them.
+func (j *journal) becomes(number uint64, version string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pending = append(j.pending, journalStep{number: number, info: &j.info.Version, text: version})
 }
 
 // label puts a label on the position after the delta of that number. A label that
@@ -101,14 +109,14 @@ func (j *journal) collect(settled uint64, change *state.ViewChange, limit int) (
 	n := 0
 	for n < len(j.pending) && j.pending[n].number <= settled {
 		s := j.pending[n]
-		if !s.label && !s.rules && len(change.Objects) >= limit {
+		if !s.label && s.info == nil && len(change.Objects) >= limit {
 			more = true // a label belongs to the objects before it
 			break
 		}
 		n++
 		switch {
-		case s.rules:
-			j.info.Rules, j.dirty = s.text, true
+		case s.info != nil:
+			*s.info, j.dirty = s.text, true
 		case s.label:
 			if j.info.Position != s.text {
 				j.info.Position, j.dirty = s.text, true
@@ -167,33 +175,39 @@ func (j *journal) compact() {
 	}
 }
 
-// fold adds the steps as one: the last state of each object, then the rules, then the last
-// label. It may write where it has read.
+// fold adds the steps as one: the last state of each object, then what the info is to say,
+// then the last label. It may write where it has read.
 func (j *journal) fold(into, steps []journalStep) []journalStep {
 	if len(steps) == 0 {
 		return into
 	}
 	number := steps[len(steps)-1].number
-	var rules, label journalStep
-	for _, s := range steps {
+	var rules, version, label *journalStep
+	for i, s := range steps {
 		switch {
-		case s.rules:
-			rules = s
+		case s.info == &j.info.Rules:
+			rules = &steps[i]
+		case s.info == &j.info.Version:
+			version = &steps[i]
 		case s.label:
-			label = s
+			label = &steps[i]
 		default:
 			j.newest[s.text] = s.object
+		}
+	}
+	var last []journalStep
+	for _, s := range []*journalStep{rules, version, label} {
+		if s != nil {
+			last = append(last, *s) // what follows may write there
 		}
 	}
 	for key, o := range j.newest {
 		into = append(into, journalStep{number: number, text: key, object: o})
 	}
 	clear(j.newest)
-	for _, s := range []journalStep{rules, label} {
-		if s.rules || s.label {
-			s.number = number
-			into = append(into, s)
-		}
+	for _, s := range last {
+		s.number = number
+		into = append(into, s)
 	}
 	return into
 }

@@ -3,7 +3,9 @@ package informer
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +14,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/kbridge-io/kbridge/internal/spill"
 )
 
 // Client is the connection to one API server, shared by all informers: one HTTP
@@ -24,10 +28,12 @@ type Client struct {
 	config    *rest.Config
 	http      *http.Client
 	discovery *discovery.DiscoveryClient
+	limit     flowcontrol.RateLimiter
 
 	mu       turn   // held while the identity is asked for, so that many watches ask once
 	cluster  string // the identity that is expected; empty: none is
 	asked    time.Time
+	lost     time.Time // when a request was not answered: another one may answer the next
 	seen     string
 	replaced func(error)
 
@@ -57,6 +63,13 @@ func (c *Client) Expect(uid string, replaced func(error)) {
 	c.cluster, c.replaced = uid, replaced
 }
 
+// unanswered notes that a request got no answer.
+func (c *Client) unanswered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = time.Now()
+}
+
 // sameCluster fails where another cluster answers behind the address than at the start.
 func (c *Client) sameCluster(ctx context.Context) error {
 	c.mu.Lock()
@@ -64,7 +77,7 @@ func (c *Client) sameCluster(ctx context.Context) error {
 	if c.cluster == "" {
 		return nil
 	}
-	if time.Since(c.asked) > identityAge {
+	if now := time.Now(); now.Sub(c.asked) > identityAge || !c.asked.After(c.lost) {
 		uid, err := c.ClusterUID(ctx)
 		switch {
 		case apierrors.IsForbidden(err):
@@ -72,7 +85,7 @@ func (c *Client) sameCluster(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		c.seen, c.asked = uid, time.Now()
+		c.seen, c.asked = uid, now
 	}
 	if c.seen == c.cluster {
 		return nil
@@ -86,23 +99,59 @@ func (c *Client) sameCluster(ctx context.Context) error {
 }
 
 // NewClient prepares a client from a rest.Config, without contacting the server.
-// qps and burst bound lists and discovery for all informers together; watches do
-// not count.
-func NewClient(base *rest.Config, qps float32, burst int) (*Client, error) {
+// qps and burst bound lists, watches that begin with what is there, and discovery for all
+// informers together; watches that go on from a version do not count. What the server
+// warns of is logged once.
+func NewClient(base *rest.Config, qps float32, burst int, log *slog.Logger) (*Client, error) {
 	config := rest.CopyConfig(base)
 	config.Timeout = 0               // it would end every watch
 	config.DisableCompression = true // or WatchList streams are gzipped for life
-	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return boundErrors{inner} })
-	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(qps, burst)
-	httpClient, err := rest.HTTPClientFor(config)
+	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return patient{answers{inner}} })
+	config.WarningHandlerWithContext = &warnings{log: log}
+	limit := flowcontrol.NewTokenBucketRateLimiter(qps, burst)
+	config.RateLimiter = limit
+	transport, err := transportFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the API server client: %w", err)
 	}
+	httpClient := &http.Client{Transport: transport}
 	discoveryClient, err := discovery.NewDiscoveryClientForConfigAndClient(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the discovery client: %w", err)
 	}
-	return &Client{MaxObject: DefaultMaxObject, config: config, http: httpClient, discovery: discoveryClient, verifying: make(chan struct{}, 1)}, nil
+	return &Client{
+		MaxObject: DefaultMaxObject, config: config, http: httpClient, discovery: discoveryClient, limit: limit,
+		verifying: make(chan struct{}, 1),
+	}, nil
+}
+
+// warnings logs what API servers warn of, such as versions that are to be removed, once
+// each: it comes with each request.
+type warnings struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// mostWarnings bounds what is remembered.
+const mostWarnings = 1000
+
+// HandleWarningHeaderWithContext implements rest.WarningHandlerWithContext.
+func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, code int, _ string, text string) {
+	if code != 299 || text == "" { // 299 is the only one that API servers send
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seen[text] || len(w.seen) >= mostWarnings {
+		return
+	}
+	if w.seen == nil {
+		w.seen = map[string]bool{}
+	}
+	w.seen[text] = true
+	w.log.Warn("the API server warns", "warning", text)
 }
 
 // Host is the API server's address, for messages.
@@ -127,6 +176,26 @@ func (c *Client) restClient(gv schema.GroupVersion, codec runtime.NegotiatedSeri
 		return nil, fmt.Errorf("prepare the client for %s: %w", gv, err)
 	}
 	return client, nil
+}
+
+// clients returns those that ask for a resource as it is served.
+func (c *Client) clients(s *served, p *packer, aside *spill.File, o observer) (*clients, error) {
+	codec, err := newCodec(s.target, s.rules, p, c.MaxObject, aside, o)
+	if err != nil {
+		return nil, err
+	}
+	watched, err := c.restClient(s.groupVersion(), codec)
+	if err != nil {
+		return nil, err
+	}
+	if codec, err = newCodec(s.target, nil, &packer{}, c.MaxObject, nil, observer{}); err != nil {
+		return nil, err
+	}
+	plain, err := c.restClient(s.groupVersion(), codec)
+	if err != nil {
+		return nil, err
+	}
+	return &clients{target: s.target, watched: watched, plain: plain}, nil
 }
 
 // ClusterUID returns the UID of the kube-system namespace, which names a cluster

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -104,7 +105,7 @@ func (c *codec) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime.Object
 // errorf reports a document that could not be decoded. The scan's errors hold
 // nothing of it.
 func (c *codec) errorf(err error) error {
-	err = fmt.Errorf("decode %s: %w", c.target.Resource, err)
+	err = fmt.Errorf("%w: decode %s: %w", errUnreadable, c.target.Resource, err)
 	if c.observer.unreadable != nil {
 		c.observer.unreadable(err)
 	}
@@ -142,6 +143,16 @@ func (c *codec) decodeObject(data []byte) (*object, error) {
 	}
 	*buf = kept
 	o := c.newObject(&meta)
+	switch {
+	case o.Object.Name == "":
+		return nil, errors.New("an object has no name")
+	case o.Object.UID == "":
+		return nil, fmt.Errorf("the object %s has no uid: an object that is deleted and made anew could not be told from one that changes", o.Object.Key())
+	case o.Object.ResourceVersion == "":
+		if o.Object.ResourceVersion, err = contentVersion(kept); err != nil {
+			return nil, err
+		}
+	}
 	c.packer.keep(&o.Object, kept, c.aside)
 	return o, nil
 }
@@ -181,6 +192,10 @@ func (c *codec) decodeList(data []byte) (*objectList, error) {
 		}
 		return err
 	})
+	if err == nil && !meta.Items && !strings.HasSuffix(meta.Kind, "List") {
+		// It would be taken for an empty one, and all that is known for deleted.
+		err = fmt.Errorf("a list was expected, and a document of kind %q without items came", meta.Kind)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -215,6 +230,15 @@ func (frames frameSerializer) Decode(data []byte, _ *schema.GroupVersionKind, in
 	got.Type, got.Object.Raw, err = scan.WatchEvent(data)
 	if err != nil {
 		return nil, nil, c.errorf(err)
+	}
+	switch got.Type {
+	case scan.Added, scan.Modified, scan.Deleted: // of another kind, or without a version
+		o, err := c.decodeObject(got.Object.Raw)
+		if err != nil {
+			return nil, nil, c.errorf(err)
+		}
+		got.Object.Raw = got.Object.Raw[:1]
+		c.handover.put(got.Object.Raw, o)
 	}
 	return got, nil, nil
 }
@@ -260,7 +284,7 @@ func (c *codec) endInitial(bookmark *scan.Meta) {
 func (c *codec) expects(frameType string, meta *scan.Meta) bool {
 	switch frameType {
 	case scan.Added, scan.Modified, scan.Deleted:
-		return meta.Kind == c.target.Kind && meta.Name != "" && meta.ResourceVersion != ""
+		return meta.Kind == c.target.Kind && meta.Name != "" && meta.UID != "" && meta.ResourceVersion != ""
 	case scan.Bookmark:
 		return meta.Kind == c.target.Kind && meta.ResourceVersion != ""
 	}

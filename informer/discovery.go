@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,10 +25,12 @@ func (t target) groupVersion() schema.GroupVersion {
 // selectable says why the resource can not be selected in single namespaces, or nil.
 func (t target) selectable(namespaces []string) error {
 	if len(namespaces) > 0 && !t.Namespaced {
-		return errors.New("is cluster-scoped and can not be selected by namespaces")
+		return errClusterScoped
 	}
 	return nil
 }
+
+var errClusterScoped = errors.New("it is cluster-scoped and can not be selected by namespaces: leave `namespaces` out")
 
 // ErrNotServed is what Err returns where the server does not have the resource, or not one
 // that can be listed and watched: a CRD that is not installed yet, or a name misspelt.
@@ -56,7 +59,7 @@ func (c *Client) resolve(ctx context.Context, group, version, resource string) (
 			continue
 		}
 		if err != nil {
-			return target{}, fmt.Errorf("discover %s: %w", gv, err)
+			return target{}, fmt.Errorf("discover %s%s: %w", gv, apiService(gv), err)
 		}
 		for _, r := range list.APIResources {
 			if r.Name != resource {
@@ -72,6 +75,15 @@ func (c *Client) resolve(ctx context.Context, group, version, resource string) (
 		return target{}, &notServedError{fmt.Sprintf("the server does not have %s in version %s", name, version)}
 	}
 	return target{}, &notServedError{fmt.Sprintf("the server does not have %s", name)}
+}
+
+// apiService names what registers a group and version with the API server. Where it can not
+// be discovered that has mostly to do with a server behind it.
+func apiService(gv schema.GroupVersion) string {
+	if !strings.Contains(gv.Group, ".") {
+		return "" // built in
+	}
+	return fmt.Sprintf(" (see the APIService %s.%s)", gv.Version, gv.Group)
 }
 
 // versions returns the versions that the server has of a group, the preferred one first.

@@ -21,6 +21,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/informer/scan"
+	"github.com/kbridge-io/kbridge/internal/cause"
 	"github.com/kbridge-io/kbridge/internal/spill"
 )
 
@@ -72,15 +73,26 @@ type Informer struct {
 	tally   tally
 	rules   scan.Options
 	log     *slog.Logger
-	begun   atomic.Int64 // views that have listed or resumed
-	status  atomic.Pointer[error]
+	live    atomic.Int64          // watches that have begun
+	status  atomic.Pointer[error] // why there are no watches yet
 	// unproven has an error by namespace, of watches that can not be verified.
 	unproven sync.Map
 	// watches are there once the resource is resolved.
 	watches atomic.Pointer[[]*watching]
+
+	mu     sync.Mutex
+	served *served // what the watches are of
 }
 
-// ErrNotListed is wrapped by what Err returns while the first list is on its way.
+// served is the resource as the server serves it.
+type served struct {
+	target
+	resource *event.Resource
+	rules    *scan.Rules
+}
+
+// ErrNotListed is wrapped by what Err returns while the first list, or the watch that goes
+// on from what is stored, is on its way.
 var ErrNotListed = errors.New("not listed yet")
 
 // New prepares an informer. It contacts nothing; an error is one of the selection.
@@ -115,28 +127,24 @@ func redacted(r config.Resource) bool {
 // Name is the resource as kubectl writes it.
 func (i *Informer) Name() string { return i.opts.Resource.GroupResource() }
 
-// Err is nil once all that was there at the start has been handed over, and says
-// what is awaited before; at any time it says what is not allowed, and what keeps it from
-// being compared with the server's.
+// Err is nil once all that was there at the start has been handed over and is watched, and
+// says what is awaited before. Later it is a WatchError while a watch does not go on for
+// longer than half a minute, and says what keeps the objects from being compared with the
+// server's.
 func (i *Informer) Err() error {
-	err := *i.status.Load()
+	watches := i.watches.Load()
+	if watches == nil {
+		return *i.status.Load()
+	}
+	if err := watchError(*watches, time.Now()); err != nil {
+		return err
+	}
+	var err error
 	i.unproven.Range(func(_, unproven any) bool {
 		err = errors.Join(err, unproven.(error))
 		return true
 	})
-	if err != nil {
-		return err
-	}
-	watches := i.watches.Load()
-	if watches == nil {
-		return nil
-	}
-	for _, w := range *watches {
-		if err := w.requests.refused.Load(); err != nil {
-			return *err
-		}
-	}
-	return nil
+	return err
 }
 
 // isUnproven notes what keeps the watch of a namespace from being verified, or nil.
@@ -160,31 +168,15 @@ func (i *Informer) Run(ctx context.Context) error {
 	}
 	i.setStatus(ErrNotListed)
 	namespaces := i.opts.Resource.Namespaces
-	if err := t.selectable(namespaces); err != nil {
-		return fmt.Errorf("resource %s %w", i.Name(), err)
-	}
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
-	r := i.opts.Resource
-	resource := event.NewResource(event.ResourceInfo{
-		Cluster: i.opts.Cluster, Group: t.Group, Version: t.Version, Resource: t.Resource, Kind: t.Kind,
-		Selected: r.LabelSelector != "" || r.FieldSelector != "",
-		Change:   r.Data == config.DataChange,
-		Scope: event.Scope{
-			Entry: r.Entry(), Namespaces: r.Namespaces, ExcludeNamespaces: r.ExcludeNamespaces,
-			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
-		},
-		History: i.opts.History,
-	})
-	i.rules.APIVersion, i.rules.Kind = t.groupVersion().String(), t.Kind
-	rules, err := scan.New(i.rules)
-	if err != nil {
-		return fmt.Errorf("resource %s: %w", i.Name(), err)
+	if i.served, err = i.serve(t); err != nil {
+		return err
 	}
 	var watches []*watching
 	for _, ns := range namespaces {
-		w, err := i.watch(ctx, t, resource, rules, ns, len(namespaces))
+		w, err := i.watch(ctx, i.served, ns, len(namespaces))
 		if err != nil {
 			return err
 		}
@@ -196,8 +188,69 @@ func (i *Informer) Run(ctx context.Context) error {
 		running.Go(func() { w.run(ctx) })
 	}
 	running.Go(func() { i.snapshots(ctx, watches) })
+	running.Go(func() { oversee(ctx, watches) })
 	running.Wait()
 	return nil
+}
+
+// serve prepares what is made of objects that the server serves so.
+func (i *Informer) serve(t target) (*served, error) {
+	r := i.opts.Resource
+	resource := event.NewResource(event.ResourceInfo{
+		Cluster: i.opts.Cluster, Group: t.Group, Version: t.Version, Resource: t.Resource, Kind: t.Kind,
+		Selected: r.LabelSelector != "" || r.FieldSelector != "",
+		Change:   r.Data == config.DataChange,
+		Scope: event.Scope{
+			Entry: r.Entry(), Namespaces: r.Namespaces, ExcludeNamespaces: r.ExcludeNamespaces,
+			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
+		},
+		History: i.opts.History,
+	})
+	rules, err := scan.New(i.rulesFor(t))
+	if err != nil {
+		return nil, fmt.Errorf("resource %s: %w", i.Name(), err)
+	}
+	return &served{target: t, resource: resource, rules: rules}, nil
+}
+
+// rulesFor are the rules for objects that are served so: a list's items do not say what
+// they are.
+func (i *Informer) rulesFor(t target) scan.Options {
+	o := i.rules
+	o.APIVersion, o.Kind = t.groupVersion().String(), t.Kind
+	return o
+}
+
+// follow has a watch go on in the version in which the server serves the resource now,
+// where the configuration names none and the one in use is not found any more: a CRD that
+// has moved from v1alpha1 to v1.
+func (i *Informer) follow(ctx context.Context, w *watching) {
+	r := i.opts.Resource
+	t, err := i.opts.Client.resolve(ctx, r.APIGroup(), r.Version, r.Resource)
+	if err == nil {
+		err = t.selectable(r.Namespaces)
+	}
+	if err != nil {
+		w.requests.health.failed(err)
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if t != i.served.target {
+		s, err := i.serve(t)
+		if err != nil {
+			w.requests.health.failed(err)
+			return
+		}
+		i.log.Info("the server serves the resource in another version now: its events have another source", "was", i.served.resource.Source(), "source", s.resource.Source())
+		i.served = s
+	}
+	if w.requests.served.Load().target == t {
+		return
+	}
+	if err := w.moveTo(i.served); err != nil {
+		w.requests.health.failed(err)
+	}
 }
 
 // snapshots says again to each sink what is there, for as long as ctx lasts.
@@ -256,16 +309,21 @@ func (w *watching) snapshot(ctx context.Context, sink, id string) {
 
 // watch builds one watch: the store, the requests, and client-go's Reflector
 // between them.
-func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules *scan.Rules, namespace string, views int) (*watching, error) {
+func (i *Informer) watch(ctx context.Context, s *served, namespace string, views int) (*watching, error) {
 	log := i.log
 	if namespace != "" {
 		log = log.With("namespace", namespace)
 	}
 	lw := &listWatch{
-		cluster: i.opts.Client, target: t, namespace: namespace,
+		cluster: i.opts.Client, namespace: namespace,
 		labelSelector: i.opts.Resource.LabelSelector, fieldSelector: i.opts.Resource.FieldSelector,
-		lists: i.metrics.lists, tally: &i.tally, note: i.failed, log: log,
-		doubt: newDoubt(), up: newUptime(),
+		lists: i.metrics.lists, silent: i.metrics.silent, tally: &i.tally, note: i.failed, log: log,
+		doubt: newDoubt(), health: newHealth(),
+	}
+	lw.health.onLive = func() {
+		if i.live.Add(1) == int64(views) {
+			i.metrics.synced.Set(1)
+		}
 	}
 	lw.reason.Store(listStart)
 	exclude := map[string]bool{}
@@ -273,27 +331,21 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		exclude[ns] = true
 	}
 	p := &packer{exclude: exclude}
-	codec, err := newCodec(t, rules, p, i.opts.Client.MaxObject, i.opts.Aside, observer{
-		status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial,
-		tooLarge: i.metrics.tooLarge.Inc,
-	})
+	clientsFor := func(s *served) (*clients, error) {
+		return i.opts.Client.clients(s, p, i.opts.Aside, observer{
+			status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial,
+			tooLarge: i.metrics.tooLarge.Inc,
+		})
+	}
+	first, err := clientsFor(s)
 	if err != nil {
 		return nil, err
 	}
-	if lw.client, err = i.opts.Client.restClient(t.groupVersion(), codec); err != nil {
-		return nil, err
-	}
-	plain, err := newCodec(t, nil, &packer{}, i.opts.Client.MaxObject, nil, observer{})
-	if err != nil {
-		return nil, err
-	}
-	if lw.plain, err = i.opts.Client.restClient(t.groupVersion(), plain); err != nil {
-		return nil, err
-	}
+	lw.served.Store(first)
 	v := &view{
-		resource: r, packer: p, aside: i.opts.Aside,
+		resource: s.resource, packer: p, aside: i.opts.Aside,
 		index: map[string]indexed{}, exclude: exclude,
-		doubt: lw.doubt, log: log,
+		doubt: lw.doubt, health: lw.health, log: log,
 		delivery: i.opts.Delivery, reading: ctx,
 		counters: i.metrics.view,
 		now:      time.Now,
@@ -302,7 +354,6 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		v.tidy.wake = make(chan struct{}, 1)
 	}
 	v.onBegun = func(resumed bool) {
-		lw.up.wait() // since now, and not since the list began
 		v.mu.Lock()
 		objects := len(v.index)
 		v.mu.Unlock()
@@ -311,16 +362,12 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		} else {
 			log.Info("listed", "objects", objects)
 		}
-		if i.begun.Add(1) == int64(views) {
-			i.setStatus(nil)
-			i.metrics.synced.Set(1)
-		}
 	}
-	rescan, err := i.rescan(r, rules, p)
+	rescan, err := i.rescan(s, p)
 	if err != nil {
 		return nil, fmt.Errorf("resource %s: %w", i.Name(), err)
 	}
-	known, err := i.remember(v, View{Resource: r, Namespace: namespace, Rules: rulesName(i.rules), Rescan: rescan, Index: v})
+	known, err := i.remember(v, View{Resource: s.resource, Namespace: namespace, Rules: rulesName(i.rules), Rescan: rescan, Index: v})
 	if err != nil {
 		return nil, err
 	}
@@ -329,12 +376,15 @@ func (i *Informer) watch(ctx context.Context, t target, r *event.Resource, rules
 		lw.reason.Store(listFailed) // what is stored is no list; one that follows has another reason
 		lw.doubt.raise(true)
 	}
-	w := &watching{view: v, requests: lw, log: log, onError: i.setStatus, resumed: known.Listed, again: known.Again}
+	w := &watching{view: v, requests: lw, log: log, clients: clientsFor, resumed: known.Listed, again: known.Again}
+	if i.opts.Resource.Version == "" {
+		w.follow = i.follow
+	}
 	w.verifier = &verifier{view: v, requests: lw, every: i.opts.Resource.Verify, metrics: i.metrics.verifier, log: log,
 		onError: func(err error) { i.isUnproven(namespace, err) }}
 	w.reflector = cache.NewReflectorWithOptions(lw, &object{}, v, cache.ReflectorOptions{
 		Name:            i.Name(),
-		TypeDescription: t.Kind,
+		TypeDescription: s.Kind,
 		ResyncPeriod:    0,
 		// Between lists that are refused or throttled; watches have a pause of their own.
 		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 4, Cap: 2 * time.Second},
@@ -360,15 +410,15 @@ func (i *Informer) remember(v *view, view View) (*Known, error) {
 // rescan returns an object whose stored body went through other rules as the current
 // ones leave it: what was stored under other drops, or with a Secret's values, must
 // not go out as it is.
-func (i *Informer) rescan(r *event.Resource, rules *scan.Rules, p *packer) (func(string, *event.Object) *event.Object, error) {
-	bare, err := i.withoutAnnotations()
+func (i *Informer) rescan(s *served, p *packer) (func(string, *event.Object) *event.Object, error) {
+	bare, err := i.withoutAnnotations(s.target)
 	if err != nil {
 		return nil, err
 	}
 	return func(from string, o *event.Object) *event.Object {
 		body, err := o.JSON()
 		if err == nil {
-			rules := rules
+			rules := s.rules
 			if i.rules.RedactSecret && !strings.HasPrefix(from, compared) && scan.Redacted(body) {
 				rules = bare
 			}
@@ -377,7 +427,7 @@ func (i *Informer) rescan(r *event.Resource, rules *scan.Rules, p *packer) (func
 		if err != nil {
 			i.failed(fmt.Errorf("read a stored body: %w", err))
 			i.log.Warn("a stored body can not be read: it is left out", "namespace", o.Namespace, "name", o.Name, "err", err)
-			return r.Remains(o.Namespace, o.Name, o.UID, o.ResourceVersion)
+			return s.resource.Remains(o.Namespace, o.Name, o.UID, o.ResourceVersion)
 		}
 		restated := *o
 		restated.Aside = spill.Extent{}
@@ -407,8 +457,8 @@ func rulesName(o scan.Options) string {
 const compared = "2 redact=true "
 
 // withoutAnnotations are the rules for such bodies.
-func (i *Informer) withoutAnnotations() (*scan.Rules, error) {
-	o := i.rules
+func (i *Informer) withoutAnnotations(t target) (*scan.Rules, error) {
+	o := i.rulesFor(t)
 	o.Drop = append(slices.Clip(o.Drop), []string{"metadata", "annotations"})
 	return scan.New(o)
 }
@@ -416,14 +466,26 @@ func (i *Informer) withoutAnnotations() (*scan.Rules, error) {
 // await resolves the resource, however long that takes.
 func (i *Informer) await(ctx context.Context) (target, error) {
 	complaint := repeated{log: i.log}
+	var suggested string // the cause for which it was asked what is meant
+	var suggestion error
 	for pause := firstPause; ; pause = pause.next(pauseLimit) {
 		r := i.opts.Resource
 		t, err := i.opts.Client.resolve(ctx, r.APIGroup(), r.Version, r.Resource)
+		if err == nil {
+			err = t.selectable(r.Namespaces)
+		}
 		if err == nil {
 			return t, nil
 		}
 		if ctx.Err() != nil {
 			return target{}, ctx.Err()
+		}
+		if errors.Is(err, ErrNotServed) {
+			// All that the server has is asked for once, and not each time.
+			if c := cause.Of(err); c != suggested {
+				suggested, suggestion = c, i.opts.Client.suggest(ctx, r, err)
+			}
+			err = suggestion
 		}
 		i.setStatus(err)
 		i.failed(err)

@@ -38,6 +38,7 @@ type recorder struct {
 	positions []string
 	lists     []string // the snapshots that lists began with
 	restated  []*event.Object
+	moved     *event.Resource                            // the last version of the resource that it moved to
 	gate      chan struct{}                              // nil: open
 	snapshot  func(ctx context.Context, id string) error // nil: nothing to do
 }
@@ -81,6 +82,13 @@ func (r *recorder) Snapshot(ctx context.Context, _, id string) error {
 }
 
 func (r *recorder) Resumes(string) {}
+
+func (r *recorder) Moves(to *event.Resource) {
+	r.Position("")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.moved = to
+}
 
 func (r *recorder) Verified(_ string, compared, differed int, _ string) {
 	r.mu.Lock()
@@ -164,7 +172,7 @@ func inBubbleWith(t *testing.T, r config.Resource, aside *spill.File, setup func
 		if setup != nil {
 			setup(api)
 		}
-		client, err := NewClient(api.Config(), 1000, 1000)
+		client, err := NewClient(api.Config(), 1000, 1000, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

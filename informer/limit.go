@@ -3,6 +3,7 @@ package informer
 import (
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 )
 
@@ -26,20 +27,33 @@ func (e *tooLargeError) Error() string {
 // such answers whole. One that is cut is still an error, by its code.
 const maxError = 64 << 10
 
-// boundErrors bounds the bodies of answers that are errors.
-type boundErrors struct{ http.RoundTripper }
+// answers bounds the bodies of answers that are errors, and refuses others that are no
+// JSON: what a proxy says in place of the server, for instance.
+type answers struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (b boundErrors) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := b.RoundTripper.RoundTrip(r)
-	if err == nil && response.StatusCode >= http.StatusBadRequest {
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := a.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if form := response.Header.Get("Content-Type"); response.StatusCode == http.StatusOK && form != "" && !isJSON(form) {
+		response.Body.Close()
+		return nil, fmt.Errorf("%w: an answer of the type %s in place of JSON: does a proxy answer?", errUnreadable, form)
+	}
+	if response.StatusCode >= http.StatusBadRequest {
 		response.Body = struct {
 			io.Reader
 			io.Closer
 		}{io.LimitReader(response.Body, maxError), response.Body}
 	}
-	return response, err
+	return response, nil
+}
+
+func isJSON(contentType string) bool {
+	form, _, err := mime.ParseMediaType(contentType)
+	return err == nil && form == "application/json"
 }
 
 // WrappedRoundTripper lets client-go find what is inside.
-func (b boundErrors) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
+func (a answers) WrappedRoundTripper() http.RoundTripper { return a.RoundTripper }

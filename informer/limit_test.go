@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -164,14 +165,14 @@ func TestAnObjectThatIsTooLargeInAListFailsItUntilItIsSmaller(t *testing.T) {
 
 func TestAnErrorsBodyIsReadUpToALimitAndItsCodeIsKept(t *testing.T) {
 	body := &endless{begin: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"`}
-	over := boundErrors{roundTrip(func(*http.Request) (*http.Response, error) {
+	over := answers{roundTrip(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusForbidden, Body: body, Header: http.Header{"Content-Type": {"application/json"}}}, nil
 	})}
 	api := scriptedapi.New()
 	defer api.Close()
 	config := api.Config()
 	config.Transport, config.Dial, config.Proxy = over, nil, nil
-	client, err := NewClient(config, 1000, 1000)
+	client, err := NewClient(config, 1000, 1000, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

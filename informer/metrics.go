@@ -16,6 +16,7 @@ type Metrics struct {
 	lists     *prometheus.CounterVec
 	errors    *prometheus.CounterVec
 	tooLarge  *prometheus.CounterVec
+	silent    *prometheus.CounterVec
 	objects   *prometheus.GaugeVec
 	bytes     *prometheus.GaugeVec
 	synced    *prometheus.GaugeVec
@@ -40,9 +41,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		excluded:      counter("kbridge_excluded_total", "Objects that the server sent and excludeNamespaces left out.", "entry", "resource"),
 		unchanged:     counter("kbridge_unchanged_total", "Objects that a relist found in the state already known.", "entry", "resource"),
 		bookmarks:     counter("kbridge_bookmarks_total", "Bookmarks received.", "entry", "resource"),
-		lists:         counter("kbridge_lists_total", "Lists begun, by what made them necessary: start, expired (the watch's version was too old), behind (the server's version is older than ours), differs (a verification found other objects than ours), failed (the list before failed).", "entry", "resource", "reason"),
+		lists:         counter("kbridge_lists_total", "Lists begun, by what made them necessary: start, expired (the watch's version was too old), behind (the server's version is older than ours), differs (a verification found other objects than ours), failed (the list before failed), unversioned (the server gives no versions), moved (the server serves another version of the resource).", "entry", "resource", "reason"),
 		errors:        counter("kbridge_list_watch_errors_total", "Lists and watches that failed.", "entry", "resource"),
 		tooLarge:      counter("kbridge_too_large_total", "Objects in lists and frames of watches that were larger than kubernetes.maxObject.", "entry", "resource"),
+		silent:        counter("kbridge_silent_watches_total", "Watches that were ended because nothing came on them any more, though their time was over.", "entry", "resource"),
 		objects:       gauge("kbridge_objects", "Objects in the index.", "entry", "resource"),
 		bytes:         gauge("kbridge_index_bytes", "Bytes of the objects in the index.", "entry", "resource"),
 		verifications: counter("kbridge_verifications_total", "Comparisons of the objects that are known with those of the server, by outcome: same, differ, failed.", "entry", "resource", "outcome"),
@@ -58,6 +60,7 @@ type entryMetrics struct {
 	verifier         verifierMetrics
 	lists            map[string]prometheus.Counter // by reason
 	errors, tooLarge prometheus.Counter
+	silent           prometheus.Counter
 	synced           prometheus.Gauge
 }
 
@@ -83,6 +86,7 @@ func (m *Metrics) entry(entry, resource string, t *tally) entryMetrics {
 		lists:    map[string]prometheus.Counter{},
 		errors:   m.errors.WithLabelValues(entry, resource),
 		tooLarge: m.tooLarge.WithLabelValues(entry, resource),
+		silent:   m.silent.WithLabelValues(entry, resource),
 		synced:   m.synced.WithLabelValues(entry, resource),
 	}
 	for _, t := range deltaTypes {

@@ -37,10 +37,17 @@ func (o *object) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKi
 // DeepCopyObject returns the object itself: nobody changes it.
 func (o *object) DeepCopyObject() runtime.Object { return o }
 
-func (o *object) GetNamespace() string       { return o.Object.Namespace }
-func (o *object) GetName() string            { return o.Object.Name }
-func (o *object) GetUID() types.UID          { return types.UID(o.Object.UID) }
-func (o *object) GetResourceVersion() string { return o.Object.ResourceVersion }
+func (o *object) GetNamespace() string { return o.Object.Namespace }
+func (o *object) GetName() string      { return o.Object.Name }
+func (o *object) GetUID() types.UID    { return types.UID(o.Object.UID) }
+
+// GetResourceVersion is the one that the server gave, with which a watch can go on, or empty.
+func (o *object) GetResourceVersion() string {
+	if isUnversioned(&o.Object) {
+		return ""
+	}
+	return o.Object.ResourceVersion
+}
 
 // String names the object; client-go logs objects, and bodies do not belong into logs.
 func (o *object) String() string {

@@ -71,7 +71,7 @@ func (c *Client) Resolve(ctx context.Context, r config.Resource) (Served, error)
 		return Served{}, err
 	}
 	if err := t.selectable(r.Namespaces); err != nil {
-		return Served{}, fmt.Errorf("it %w", err)
+		return Served{}, err
 	}
 	return t, nil
 }
@@ -125,7 +125,9 @@ func (c *Client) counting(s Served) (*listWatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &listWatch{plain: client, target: s}, nil
+	lw := &listWatch{}
+	lw.served.Store(&clients{target: s, plain: client})
+	return lw, nil
 }
 
 // count asks for one object and for how many more there are. With a selector the server

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -48,7 +49,7 @@ func pagesOf(t *testing.T) (url string) {
 var podsServed = Served{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 
 func TestObjectsAreCountedPageByPageWhereTheServerDoesNotSayHowManyThereAre(t *testing.T) {
-	client, err := NewClient(&rest.Config{Host: pagesOf(t)}, 1000, 1000)
+	client, err := NewClient(&rest.Config{Host: pagesOf(t)}, 1000, 1000, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestWhatWasCountedInTimeIsTheLeastThatThereIs(t *testing.T) {
 		fmt.Fprint(w, `{"metadata":{"resourceVersion":"7","continue":"x"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`)
 	}))
 	defer server.Close()
-	client, err := NewClient(&rest.Config{Host: server.URL}, 1000, 1000)
+	client, err := NewClient(&rest.Config{Host: server.URL}, 1000, 1000, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestWhatWasCountedInTimeIsTheLeastThatThereIs(t *testing.T) {
 
 // A list that takes long goes on with what the server's error says.
 func TestAListOfMetadataThatHasExpiredSaysHowItGoesOn(t *testing.T) {
-	client, err := NewClient(&rest.Config{Host: pagesOf(t)}, 1000, 1000)
+	client, err := NewClient(&rest.Config{Host: pagesOf(t)}, 1000, 1000, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

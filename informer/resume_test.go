@@ -314,7 +314,7 @@ func TestStoredSecretsAreScannedAgainAsTheirRulesLeftThem(t *testing.T) {
 }
 
 func TestTheStoredListIsGivenUntilTheViewHasBegunWithIt(t *testing.T) {
-	v := &view{handler: &recorder{}, onBegun: func(bool) {}}
+	v := &view{handler: &recorder{}, health: newHealth(), onBegun: func(bool) {}}
 	v.load(&Known{Listed: true, Position: "7"})
 	lw := &listWatch{view: v}
 	on := true
@@ -615,7 +615,7 @@ func TestAHandlerThatCanNotBeMadeEndsRunWithNothingLeftBehind(t *testing.T) {
 		api := scriptedapi.New()
 		defer api.Close()
 		api.Register(configMaps, "ConfigMap", true)
-		client, err := NewClient(api.Config(), 1000, 1000)
+		client, err := NewClient(api.Config(), 1000, 1000, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

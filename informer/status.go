@@ -1,7 +1,9 @@
 package informer
 
 import (
+	"errors"
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,17 +61,53 @@ func (i *Informer) Status() status.Resource {
 	return s
 }
 
+// Watches are how an informer's watches are, of which there is one for each of its
+// namespaces.
+type Watches struct {
+	All, Up int
+	Down    map[Reason]int // by what keeps them from going on, where something does
+	// Heard is when something came on the watch of which nothing has been heard for longest.
+	// Zero: on one of them nothing ever has, or there is none.
+	Heard time.Time
+}
+
+// Watches are there once the resource is resolved; what keeps it from that is down.
+func (i *Informer) Watches() Watches {
+	w := Watches{Down: map[Reason]int{}}
+	watches := i.watches.Load()
+	if watches == nil {
+		if err := *i.status.Load(); !errors.Is(err, ErrNotListed) {
+			w.Down[ReasonOf(err)]++
+		}
+		return w
+	}
+	first := int64(math.MaxInt64)
+	for _, one := range *watches {
+		h := one.requests.health
+		first = min(first, h.heard.Load())
+		if w.All++; h.is() {
+			w.Up++
+		} else if reason := h.reason(); reason != "" {
+			w.Down[reason]++
+		}
+	}
+	if first > 0 {
+		w.Heard = time.Unix(0, first)
+	}
+	return w
+}
+
 // phase is what the watches do, and since when one waits.
 func (i *Informer) phase() (phase status.Phase, since time.Time) {
 	watches := i.watches.Load()
 	if watches == nil {
 		return status.Starting, since
 	}
-	if *i.status.Load() != nil {
-		return status.Listing, since
-	}
 	for _, w := range *watches {
-		if down := w.requests.up.downSince(); !down.IsZero() && (since.IsZero() || down.Before(since)) {
+		if !w.requests.health.hasBegun() {
+			return status.Listing, time.Time{}
+		}
+		if down := w.requests.health.downSince(); !down.IsZero() && (since.IsZero() || down.Before(since)) {
 			phase, since = status.Waiting, down
 		}
 	}
@@ -77,44 +115,4 @@ func (i *Informer) phase() (phase status.Phase, since time.Time) {
 		phase = status.Watching
 	}
 	return phase, since
-}
-
-// uptime says whether a watch goes on, and if not since when. Any goroutine may read it.
-type uptime struct {
-	down atomic.Pointer[time.Time] // since when; nil: it is up
-}
-
-func newUptime() *uptime {
-	u := &uptime{}
-	u.set(false)
-	return u
-}
-
-// set notes whether it is up. The Reflector's goroutine calls it.
-func (u *uptime) set(up bool) {
-	switch {
-	case up:
-		u.down.Store(nil)
-	case u.down.Load() == nil:
-		now := time.Now().UTC()
-		u.down.Store(&now)
-	}
-}
-
-// wait says that it is waited for from now on, unless it is up.
-func (u *uptime) wait() {
-	now := time.Now().UTC()
-	if since := u.down.Load(); since != nil {
-		u.down.CompareAndSwap(since, &now)
-	}
-}
-
-func (u *uptime) is() bool { return u.down.Load() == nil }
-
-// downSince is zero while it is up.
-func (u *uptime) downSince() time.Time {
-	if since := u.down.Load(); since != nil {
-		return *since
-	}
-	return time.Time{}
 }

@@ -46,8 +46,9 @@ func TestTheStatusOfAResourceFollowsItsWatches(t *testing.T) {
 		if s.Phase != status.Waiting || s.Since.Sub(down) > time.Second || s.Errors < 3 || s.LastError == nil || !strings.Contains(s.LastError.Text, "connection refused") || time.Since(s.LastError.Time) > time.Minute {
 			t.Errorf("while the server is away: %+v, %+v", s, s.LastError)
 		}
-		if err := b.informer.Err(); err != nil {
-			t.Errorf("it is waited for, and Err = %v", err)
+		var unwatched *WatchError
+		if err := b.informer.Err(); !errors.As(err, &unwatched) || ReasonOf(err) != Unreachable || unwatched.Others != 1 || unwatched.Since.Sub(down) > time.Second {
+			t.Errorf("it is not watched for two minutes, and Err = %v", err)
 		}
 		b.api.Compact()
 		b.api.Up()

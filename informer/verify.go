@@ -220,7 +220,7 @@ func (v *verifier) listAnew() {
 // awaitWatch waits until the watch is up: nothing could be compared with an index that
 // does not follow. It returns false if ctx ends before.
 func (v *verifier) awaitWatch(ctx context.Context) bool {
-	for !v.view.isWhole() || !v.requests.up.is() {
+	for !v.view.isWhole() || !v.requests.health.is() {
 		if !sleep(ctx, time.Second) {
 			return false
 		}
@@ -280,7 +280,7 @@ func (v *verifier) compare(ctx context.Context) (comparison, error) {
 		if v.view.recheck(&c); len(c.differ) == 0 || v.view.reached(c.version) {
 			return c, nil
 		}
-		if !v.requests.up.is() {
+		if !v.requests.health.is() {
 			began = time.Now()
 		}
 		if time.Since(began) < catchUp || !v.view.isQuiet() {
@@ -359,7 +359,9 @@ const asMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;
 func (lw *listWatch) metadata(ctx context.Context, o metav1.ListOptions) (*page, error) {
 	body, err := lw.metadataBody(ctx, o)
 	if err != nil {
-		return nil, lw.failed(ctx, "list metadata", fmt.Errorf("list metadata: %w", err))
+		err = fmt.Errorf("list metadata: %w", err)
+		lw.counted(ctx, "list metadata", err)
+		return nil, err
 	}
 	p := &page{}
 	list, err := scan.List(body, func(item []byte) error {
@@ -377,7 +379,7 @@ func (lw *listWatch) metadata(ctx context.Context, o metav1.ListOptions) (*page,
 // metadataBody is the answer's body, undecoded. Its error is the one that the server sent:
 // client-go decodes none of a body that is asked for as it is.
 func (lw *listWatch) metadataBody(ctx context.Context, o metav1.ListOptions) ([]byte, error) {
-	answer := lw.send(lw.plain, o).SetHeader("Accept", asMetadata).Do(ctx)
+	answer := lw.send(lw.served.Load().plain, o).SetHeader("Accept", asMetadata).Do(ctx)
 	if err := answer.Error(); err != nil {
 		return nil, err
 	}

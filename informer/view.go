@@ -34,6 +34,9 @@ type Handler interface {
 	// first snapshot where this is the watch's first list, else empty.
 	ListBegins(snapshot string)
 	ListEnds(resourceVersion string)
+	// Moves says that what comes is of another version of the resource, until a list has
+	// ended with bodies of the version before.
+	Moves(r *event.Resource)
 	// Resumes says that the watch goes on from Known.Position, and which version the
 	// server has reached: what comes up to there may have been handed over by the
 	// earlier run.
@@ -104,6 +107,7 @@ type view struct {
 	// may be of different states.
 	restored bool
 	changed  time.Time // when a delta was handed over last
+	stamp    int64     // the last one of an object without a version; see tellApart
 	// foreign says that the index has bodies of another version or another cluster,
 	// until the first list has been compared.
 	foreign bool
@@ -115,6 +119,7 @@ type view struct {
 	reading  context.Context
 	onBegun  func(resumed bool)
 	doubt    *doubt
+	health   *health
 	log      *slog.Logger
 	counters viewCounters
 	now      func() time.Time
@@ -163,7 +168,7 @@ func (v *view) live(obj any, deleted bool) error {
 	} else if err := v.change(o, deleted); err != nil {
 		return err
 	}
-	v.moveTo(o.Object.ResourceVersion)
+	v.moveTo(o.GetResourceVersion())
 	return nil
 }
 
@@ -171,6 +176,7 @@ func (v *view) live(obj any, deleted bool) error {
 func (v *view) moveTo(resourceVersion string) {
 	v.at = resourceVersion
 	v.handler.Position(resourceVersion)
+	v.health.progress()
 }
 
 // goOn prepares the next attempt: the watch goes on from where it was, if it can.
@@ -180,6 +186,14 @@ func (v *view) goOn() {
 	if !v.lost.Load() && v.at != "" && v.at != "0" { // 0 is any version: a watch from there tells of no delete
 		v.resume = v.at
 	}
+}
+
+// becomes has what comes be of another version of the resource.
+func (v *view) becomes(r *event.Resource) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.resource, v.foreign = r, true
+	v.handler.Moves(r)
 }
 
 // change makes o the state of its object, or its last one.
@@ -210,6 +224,8 @@ func (v *view) Replace(list []any, resourceVersion string) error {
 		}
 		like = event.Delta{Snapshot: v.snapshot}
 	}
+	v.health.handsOver(true)
+	defer v.health.handsOver(false)
 	v.beginList(list)
 	v.handler.ListBegins(like.Snapshot)
 	if err := v.compare(list, like); err != nil {
@@ -250,6 +266,7 @@ func (v *view) begin(resumed bool) {
 	if !v.begun {
 		v.begun = true
 		v.onBegun(resumed)
+		v.health.begins()
 	}
 }
 
@@ -347,6 +364,9 @@ func (v *view) load(known *Known) {
 // Bookmark moves the position to a version that the server says was reached.
 func (v *view) Bookmark(resourceVersion string) error {
 	v.counters.bookmarks.Inc()
+	if resourceVersion == "" {
+		return nil // it says nothing
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.moveTo(resourceVersion)
@@ -371,6 +391,9 @@ func (v *view) put(key string, o indexed) {
 func (v *view) set(o *event.Object, like event.Delta) error {
 	key := o.Key()
 	old, known := v.index[key]
+	if isUnversioned(o) {
+		v.tellApart(o, old.Object)
+	}
 	if known && old.UID != o.UID {
 		// Deleted and made anew under the same name, unseen.
 		if err := v.missed(old.Object); err != nil {

@@ -25,7 +25,10 @@ type watching struct {
 	log       *slog.Logger
 	resumed   bool              // an earlier run knew the view
 	again     map[string]string // the ids of snapshots that it did not complete, by sink
-	onError   func(error)       // told why the beginning is still awaited
+	// follow looks for the version in which the server serves the resource now. Nil: the
+	// configuration says which.
+	follow  func(context.Context, *watching)
+	clients func(*served) (*clients, error)
 }
 
 // short is the life of a watch that does not count as one: a server that accepts watches
@@ -40,24 +43,21 @@ func (w *watching) run(ctx context.Context) {
 	defer beside.Wait()
 	beside.Go(func() { w.view.keepTidy(ctx) })
 	beside.Go(func() { w.verifier.run(ctx) })
-	complaint := repeated{log: w.log}
 	pause := firstPause
 	for ctx.Err() == nil {
 		err := w.attempt(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
-			// The watch has ended; kbridge_lists_total says why where it can not go on.
-		default:
-			complaint.warn("list and watch failed, trying again", err)
-			if !w.view.begun {
-				w.onError(err)
-			}
 		}
-		w.requests.up.set(false)
+		if isExpired(err) {
+			err = nil // kbridge_lists_total says why the watch can not go on
+		}
+		w.requests.health.ended(err)
+		if w.follow != nil && apierrors.IsNotFound(err) {
+			w.follow(ctx, w)
+		}
 		if began := w.requests.began; !began.IsZero() && time.Since(began) >= short {
-			pause, complaint.last = firstPause, ""
+			pause = firstPause
 		}
 		if utilnet.IsConnectionRefused(err) {
 			pause = min(pause, refusedLimit)
@@ -66,6 +66,19 @@ func (w *watching) run(ctx context.Context) {
 		pause = pause.next(pauseLimit)
 		w.view.goOn()
 	}
+}
+
+// moveTo has the watch go on with the resource as it is served now. What is known is
+// compared with a list: the bodies are of the version before.
+func (w *watching) moveTo(s *served) error {
+	c, err := w.clients(s)
+	if err != nil {
+		return err
+	}
+	w.requests.served.Store(c)
+	w.requests.mustList(listMoved)
+	w.view.becomes(s.resource)
+	return nil
 }
 
 // attempt lists, unless the watch can go on, and watches. What it has opened ends with it:

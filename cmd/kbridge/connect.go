@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,7 @@ func (a *attempt) cluster(ctx context.Context, found *check.Subject) {
 			found.Warn("%s", warning)
 		}
 	}
-	client, err := informer.NewClient(kube, float32(a.cfg.Kubernetes.QPS), a.cfg.Kubernetes.Burst)
+	client, err := informer.NewClient(kube, float32(a.cfg.Kubernetes.QPS), a.cfg.Kubernetes.Burst, slog.New(slog.DiscardHandler))
 	if err != nil {
 		found.Gap("%v", err)
 		return

@@ -277,7 +277,7 @@ func TestCheckConnectSaysWhatAWrongResourceMeans(t *testing.T) {
 		"resource: events, version: v9":                                `events: .*; perhaps \{version: v1, resource: events\} is meant`,
 		"resource: nothing-like-it":                                    `nothing-like-it: the server does not have nothing-like-it`,
 		"resource: bindings":                                           `bindings: bindings in version v1 can not be listed and watched: it offers \[create\]`,
-		"resource: nodes, namespaces: [a]":                             `nodes: it is cluster-scoped and can not be selected by namespaces`,
+		"resource: nodes, namespaces: [a]":                             `nodes: it is cluster-scoped and can not be selected by namespaces: .*`,
 		"resource: pods, fieldSelector: spec.volumes=x":                `pods: Pod in v1, .*: list: .*field label not supported.*`,
 		"group: check.example.com, resource: gadgets, namespaces: [a]": `gadgets.check.example.com: it is cluster-scoped .*`,
 		"group: check.example.com, resource: gadget, excludeNamespaces: [a-b]": `gadget.check.example.com: .*; perhaps \{group: check.example.com, resource: gadgets\} is meant`,

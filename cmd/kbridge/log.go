@@ -48,11 +48,16 @@ func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, erro
 }
 
 // withoutBodies is client-go's handler. Whatever the process logs, client-go logs
-// nothing below debug, its verbosity 4: from verbosity 8 on it logs bodies.
+// nothing below debug, its verbosity 4: from verbosity 8 on it logs bodies. What it informs
+// of is for debugging too: it has a line for each attempt of a watch that fails, where
+// informers have one for each cause.
 type withoutBodies struct{ slog.Handler }
 
 // Enabled implements slog.Handler.
 func (h withoutBodies) Enabled(ctx context.Context, level slog.Level) bool {
+	if level == slog.LevelInfo {
+		level = slog.LevelDebug
+	}
 	return level >= slog.LevelDebug && h.Handler.Enabled(ctx, level)
 }
 

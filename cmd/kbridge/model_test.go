@@ -391,7 +391,7 @@ func (w *world) start() {
 			return tracing.New(cfg.SampleRatio, &scriptedCollector{w}, "test", p.reg, log), nil
 		},
 	}, 25*time.Second, p.reg, log)
-	client, err := informer.NewClient(w.api.Config(), 1000, 1000)
+	client, err := informer.NewClient(w.api.Config(), 1000, 1000, slog.New(slog.DiscardHandler))
 	if err != nil {
 		panic(err)
 	}

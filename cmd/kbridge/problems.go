@@ -19,9 +19,6 @@ import (
 )
 
 const (
-	// unwatched is for how long a watch may be down before it is a problem: most of them go
-	// on at once.
-	unwatched = 15 * time.Second
 	// slow is the age of an event from which on its sink is.
 	slow = time.Minute
 	// newDeadLetter is for how long a dead letter is news: nothing else ends it.
@@ -84,7 +81,6 @@ func (d *daemon) notices(now time.Time) []status.Problem {
 	for _, o := range d.outputs {
 		notices = append(notices, o.notices(now)...)
 	}
-	notices = append(notices, unwatchedResources(d.selected, now)...)
 	if d.access == nil {
 		return notices
 	}
@@ -122,48 +118,33 @@ func resourceProblems(all []*selected) []status.Problem {
 		names[i] = append(names[i], s.informer.Name())
 	}
 	for i := range problems {
-		problems[i].About = "resource " + few(names[i])
+		problems[i].About = "resource " + strings.Join(names[i], ", ")
 	}
 	return problems
 }
 
 func resourceProblem(err error) status.Problem {
 	const about = "" // see resourceProblems
-	switch {
-	case apierrors.IsForbidden(err):
-		return problem(about, "forbidden", err, "Let kbridge list and watch it: `kbridge rbac` prints the roles that the configuration needs.")
-	case errors.Is(err, informer.ErrNotServed):
-		return problem(about, "notServed", err, "Is its name right (lower case, plural), and its group? Where its definition is still to come kbridge waits for it.")
-	case errors.Is(err, informer.ErrNotListed):
+	if errors.Is(err, informer.ErrNotListed) {
 		return problem(about, "starting", err, "Wait: its first list is on its way to the sinks. Where this lasts, look at the API server and the sinks.")
-	default:
-		return problem(about, "unreachable", err, "Look at the API server: kbridge tries again by itself, and goes on from where it was.")
 	}
+	reason := informer.ReasonOf(err)
+	return problem(about, string(reason), err, watchAdvice[reason])
 }
 
-// unwatchedResources are those whose watch does not go on: one problem for all of them,
-// as they mostly have one cause.
-func unwatchedResources(all []*selected, now time.Time) []status.Problem {
-	var names []string
-	var last *status.Error
-	for _, s := range all {
-		r := s.informer.Status()
-		if r.Phase != status.Waiting || now.Sub(r.Since) < unwatched {
-			continue
-		}
-		names = append(names, r.Entry)
-		if r.LastError != nil && (last == nil || r.LastError.Time.After(last.Time)) {
-			last = r.LastError
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	text := "not watched: " + few(names)
-	if last != nil {
-		text += ": " + last.Text
-	}
-	return []status.Problem{notice("API server", "unwatched", text, "Does it run, and is it reached from here? kbridge tries again by itself, and goes on from where it was.")}
+const goesOn = " kbridge tries again by itself, and goes on from where it was."
+
+// watchAdvice says what to do where a resource can not be watched.
+var watchAdvice = map[informer.Reason]string{
+	informer.Forbidden:    "Let kbridge list and watch it: `kbridge rbac` prints the roles that the configuration needs." + goesOn,
+	informer.Unauthorized: "Is the token or the client certificate that kbridge has still valid? A pod's token is read again by itself." + goesOn,
+	informer.NotServed:    "Is its name right (lower case, plural), and its group and version? Where its definition is still to come, or has gone, kbridge waits for it.",
+	informer.Untrusted:    "Is the authority in the kubeconfig, or in the pod's service account, that of the API server's certificate? Its file is read again when it changes." + goesOn,
+	informer.Unreachable:  "Does the API server run, and is it reached from here?" + goesOn,
+	informer.Overloaded:   "Look at the API server: it has too much to do, or priority and fairness hold kbridge back." + goesOn,
+	informer.Silent:       "Look at what is between kbridge and the API server: connections are open and nothing comes." + goesOn,
+	informer.Unreadable:   "Look at the objects of the resource and at the server of its API: what comes can not be read." + goesOn,
+	informer.Failed:       "Look at the API server, or at the server of an aggregated API." + goesOn,
 }
 
 // few lists the first few words: a configuration may have hundreds of resources.

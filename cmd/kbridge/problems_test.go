@@ -63,7 +63,7 @@ func TestWhatShouldBeLookedAtIsToldThoughTheDaemonIsReady(t *testing.T) {
 				return fakeLetters(func(context.Context) error { return nil }), nil
 			},
 		}
-		client, err := informer.NewClient(api.Config(), 1e6, 1e6)
+		client, err := informer.NewClient(api.Config(), 1e6, 1e6, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,10 +117,16 @@ func TestWhatShouldBeLookedAtIsToldThoughTheDaemonIsReady(t *testing.T) {
 		expect("when it is no news any more")
 
 		api.Down()
+		time.Sleep(25 * time.Second)
+		expect("when the API server has been away for 25 seconds")
 		time.Sleep(10 * time.Second)
-		expect("when the API server has been away for ten seconds")
-		time.Sleep(10 * time.Second)
-		expect("when it has been away for twenty", "API server unwatched")
+		p := d.problems()
+		if len(p) != 1 || !p[0].Unready || p[0].About != "resource configmaps" || p[0].Reason != string(informer.Unreachable) || !strings.HasPrefix(p[0].Text, "cannot watch: ") || !strings.Contains(p[0].Text, "connection refused, since 2000-01-01T") {
+			t.Errorf("when it has been away for 35 seconds: %+v", p)
+		}
+		if n := gathered(t, reg, "kbridge_watch_up"); n != 0 {
+			t.Errorf("kbridge_watch_up is %v", n)
+		}
 		api.Up()
 		time.Sleep(time.Minute)
 		expect("when it is back")

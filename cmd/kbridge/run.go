@@ -97,7 +97,7 @@ func run(ctx context.Context, cfg *config.Config, o runOptions, out io.Writer, l
 	for _, warning := range warnings {
 		log.Warn("configuration: " + warning)
 	}
-	client, err := informer.NewClient(kube, float32(cfg.Kubernetes.QPS), cfg.Kubernetes.Burst)
+	client, err := informer.NewClient(kube, float32(cfg.Kubernetes.QPS), cfg.Kubernetes.Burst, log)
 	if err != nil {
 		return err
 	}

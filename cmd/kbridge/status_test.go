@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kbridge-io/kbridge/informer"
 	"github.com/kbridge-io/kbridge/internal/status"
 	"github.com/kbridge-io/kbridge/internal/testcluster"
 	"github.com/kbridge-io/kbridge/sinks/credentials"
@@ -183,6 +184,11 @@ func TestTheReasonsOfProblemsInTheDocsAreThoseInTheCode(t *testing.T) {
 	_, section, _ := strings.Cut(read(t, "docs/STATUS.md"), "\n## What can be wrong")
 	documented := matches(section, "(?m)^\\| `([a-zA-Z]+)` \\|")
 	implemented := matches(read(t, "cmd/kbridge/problems.go"), `(?:problem|notice)\([^,]+, "([a-zA-Z]+)"`)
+	for _, reason := range informer.Reasons {
+		implemented = append(implemented, string(reason))
+	}
+	slices.Sort(implemented)
+	implemented = slices.Compact(implemented)
 	if !slices.Equal(documented, implemented) || len(implemented) < 10 {
 		t.Errorf("docs/STATUS.md and the code differ:\ndocs %q\ncode %q", documented, implemented)
 	}

@@ -139,7 +139,7 @@ func runAndStop(t *testing.T, o outside, before func(put func(name string)), mea
 	api.Register(modelConfigMaps, "ConfigMap", true)
 	put := func(name string) { api.Put(modelConfigMaps, scriptedapi.NewObject("a", name)) }
 	put("first")
-	client, err := informer.NewClient(api.Config(), 1e6, 1e6)
+	client, err := informer.NewClient(api.Config(), 1e6, 1e6, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

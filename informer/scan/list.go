@@ -8,6 +8,7 @@ type ListMeta struct {
 	ResourceVersion    string
 	Continue           string
 	RemainingItemCount *int64 // nil where the server did not count
+	Items              bool   // there are items, or it is said that there are none
 }
 
 // List walks the body of a list response and calls each with every item, an object, as a part of body. items may
@@ -55,6 +56,7 @@ func (l *list) document(i int) (int, fault, error) {
 		}
 		switch {
 		case isText(raw, "items"):
+			l.meta.Items = true
 			i, f, err = l.walkItems(i)
 		case isText(raw, "metadata"):
 			i, f = l.walkMetadata(i)

@@ -181,7 +181,7 @@ func items(body string) (items []string, m ListMeta, err error) {
 
 func TestAListIsWalkedItemByItem(t *testing.T) {
 	five := int64(5)
-	podList := ListMeta{APIVersion: "v1", Kind: "PodList", ResourceVersion: "12"}
+	podList := ListMeta{APIVersion: "v1", Kind: "PodList", ResourceVersion: "12", Items: true}
 	for _, c := range []struct {
 		body string
 		meta ListMeta
@@ -191,11 +191,11 @@ func TestAListIsWalkedItemByItem(t *testing.T) {
 		{`{"items":[ {"a":1} , { } ],"metadata":{"resourceVersion":"12"},"apiVersion":"v1","kind":"PodList"}`, podList, []string{`{"a":1}`, `{ }`}},
 		{`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12"},"items":null}`, podList, nil},
 		{`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12"},"items":[]}`, podList, nil},
-		{`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12"}}`, podList, nil},
+		{`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12"}}`, ListMeta{APIVersion: "v1", Kind: "PodList", ResourceVersion: "12"}, nil},
 		{`{"metadata":{"continue":"abc","remainingItemCount":5,"selfLink":""},"x":{"items":[1]}}`, ListMeta{Continue: "abc", RemainingItemCount: &five}, nil},
 		{`{"metadata":{"continue":"abc","remainingItemCount":5},"metadata":{"resourceVersion":"\u0031"}}`, ListMeta{ResourceVersion: "1"}, nil},
 		{`{"metadata":{"resourceVersion":"1","resourceVersion":null,"remainingItemCount":null}}`, ListMeta{}, nil},
-		{`{"metadata":null,"it\u0065ms":[{}]}`, ListMeta{}, []string{`{}`}},
+		{`{"metadata":null,"it\u0065ms":[{}]}`, ListMeta{Items: true}, []string{`{}`}},
 	} {
 		got, m, err := items(c.body)
 		if err != nil || !reflect.DeepEqual(m, c.meta) || !slices.Equal(got, c.want) {

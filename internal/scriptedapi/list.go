@@ -99,6 +99,9 @@ func (s *Server) page(r *resource, req *Request) ([]byte, *metav1.Status) {
 	out.WriteString(`,"items":[`)
 	out.Write(bytes.Join(items, []byte(",")))
 	out.WriteString("]}")
+	if r.lists != nil {
+		return r.lists(out.Bytes()), nil
+	}
 	return out.Bytes(), nil
 }
 

@@ -25,6 +25,7 @@ type resource struct {
 
 	watchers map[*watcher]struct{}
 	mangle   func(frame []byte) []byte
+	lists    func(body []byte) []byte
 	cutNext  bool // the next event is cut inside its frame
 }
 
@@ -70,6 +71,27 @@ func (s *Server) Unregister(gvr schema.GroupVersionResource) {
 	}
 	delete(s.resources, gvr)
 	s.order = slices.DeleteFunc(s.order, func(o schema.GroupVersionResource) bool { return o == gvr })
+}
+
+// Move is a CRD of which another version is served from now on and the one before not any more: the objects keep their
+// UIDs and versions, watches end, the paths of the version before answer 404, and there is no history.
+func (s *Server) Move(from, to schema.GroupVersionResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.resource(from)
+	for w := range r.watchers {
+		w.push(frame{last: true})
+	}
+	moved := *r
+	moved.gvr, moved.events, moved.compacted = to, nil, s.version
+	moved.objects, moved.watchers = make(map[key]*object), make(map[*watcher]struct{})
+	for k, o := range r.objects {
+		created := metadata(o.content)["creationTimestamp"]
+		moved.objects[k] = s.newObject(&moved, o.content, o.uid, created, o.version)
+	}
+	delete(s.resources, from)
+	s.resources[to] = &moved
+	s.order[slices.Index(s.order, from)] = to
 }
 
 // SetTypedItems says whether the items of lists carry apiVersion and kind, as those of custom resources do. Those of

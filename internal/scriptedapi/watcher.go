@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net"
+	"regexp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,6 +110,20 @@ func (s *Server) MangleFrames(gvr schema.GroupVersionResource, f func(frame []by
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resource(gvr).mangle = f
+}
+
+// MangleLists passes every page of a resource's lists through f, as MangleFrames does with frames.
+func (s *Server) MangleLists(gvr schema.GroupVersionResource, f func(body []byte) []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resource(gvr).lists = f
+}
+
+var resourceVersions = regexp.MustCompile(`"resourceVersion":"[^"]*",?`)
+
+// Unversioned is for MangleFrames and MangleLists: no resourceVersion anywhere, as from servers that have none.
+func Unversioned(document []byte) []byte {
+	return bytes.ReplaceAll(resourceVersions.ReplaceAll(document, nil), []byte(",}"), []byte("}"))
 }
 
 // Pretty is for MangleFrames: one frame over several lines, as aggregated servers may send.
