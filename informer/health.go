@@ -242,19 +242,19 @@ func (h *health) isLive() bool {
 
 // problem is why the watch does not go on, and since when: at once where it has never been
 // up, and else when it is overdue. Nil: it does, or it is on its way.
-func (h *health) problem(now time.Time) (cause error, since time.Time) {
+func (h *health) problem(now time.Time) (since time.Time, cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.settle(now)
 	switch {
 	case h.down.IsZero(), h.live && now.Sub(h.down) < overdue:
-		return nil, time.Time{}
+		return time.Time{}, nil
 	case h.err != nil:
-		return h.err, h.down
+		return h.down, h.err
 	case h.busy, !h.open.IsZero(), now.Sub(h.down) < overdue:
-		return nil, time.Time{}
+		return time.Time{}, nil
 	}
-	return errUnanswered, h.down
+	return h.down, errUnanswered
 }
 
 // reason is why it is down now, or empty.
@@ -308,7 +308,7 @@ func watchError(watches []*watching, now time.Time) error {
 	var worst *WatchError
 	down := 0
 	for _, w := range watches {
-		cause, since := w.requests.health.problem(now)
+		since, cause := w.requests.health.problem(now)
 		if cause == nil {
 			continue
 		}

@@ -3,11 +3,13 @@ package test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -341,6 +343,25 @@ func TestANATSServerThatIsKilledUnderLoadLosesNothing(t *testing.T) {
 	events := readStream(t, server)
 	replay(t, events)
 	everyConfirmedChange(t, changes, events)
+}
+
+func TestSIGHUPEndsNothing(t *testing.T) {
+	cluster := testcluster.Shared(t)
+	server := natsserver.New(t, "")
+	ns := cluster.CreateNamespace(t)
+	p := start(t, cluster, configMapsOf(ns)+natsSink(server, ""))
+	p.ready()
+	p.child.Signal(syscall.SIGHUP)
+	eventually(t, "the log says that nothing is done", func() error {
+		if !strings.Contains(p.logs.String(), "SIGHUP: nothing is done") {
+			return errors.New(p.logs.String())
+		}
+		return nil
+	})
+	if _, err := p.get("/healthz"); err != nil {
+		t.Error(err)
+	}
+	p.stop()
 }
 
 func TestSIGTERMUnderLoadLosesNothingThatWasRead(t *testing.T) {

@@ -147,15 +147,6 @@ var watchAdvice = map[informer.Reason]string{
 	informer.Failed:       "Look at the API server, or at the server of an aggregated API." + goesOn,
 }
 
-// few lists the first few words: a configuration may have hundreds of resources.
-func few(words []string) string {
-	const most = 5
-	if len(words) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
-	}
-	return strings.Join(words, ", ")
-}
-
 // problems are what keeps the output from delivering.
 func (o *output) problems() []status.Problem {
 	about := "sink " + o.entry.Name

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -71,6 +74,7 @@ shows the events. It lets in who may read the nkey in DATA-DIR/embedded.`,
 				return err
 			}
 			boundMemory(log)
+			defer ignoreHangup(log)()
 			return within(cmd.Context(), o.grace+closeWithin+lastWords, func() error { return run(cmd.Context(), cfg, o, stdout, log) })
 		},
 	}
@@ -80,6 +84,24 @@ shows the events. It lets in who may read the nkey in DATA-DIR/embedded.`,
 	cmd.Flags().StringVar(&o.logFormat, "log-format", "text", "text or json")
 	cmd.Flags().Var(&o.logLevel, "log-level", "debug, info, warn or error; debug also logs what is published, without bodies and a few events a second")
 	return cmd
+}
+
+// ignoreHangup has SIGHUP, with which others are told to read their configuration again, and
+// which a terminal sends when it is closed, end nothing. It returns how to end that.
+func ignoreHangup(log *slog.Logger) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		for range hangups {
+			log.Info("SIGHUP: nothing is done, the configuration is read at a start")
+		}
+	})
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		listening.Wait()
+	}
 }
 
 // run is the daemon: it builds the parts, runs them until ctx ends or one of them

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -55,7 +56,7 @@ func adaptersOf(dataDir string, out io.Writer, reg prometheus.Registerer, log *s
 	return adapters{
 		sink:        func(ctx context.Context, cfg config.Sink) (sink, error) { return openSink(ctx, cfg, out, log) },
 		deadLetters: func(cfg config.Sink) (sinks.DeadLetters, error) { return openDeadLetters(cfg, dataDir) },
-		state:       func(cfg config.State) (state.Store, error) { return file.Open(cfg.File.Dir) },
+		state:       func(cfg config.State) (state.Store, error) { return openState(cfg.File.Dir, log) },
 		aside:       func(cfg config.State) (*spill.File, error) { return spill.Open(cfg.File.Dir, reg, log) },
 		tracer: func(cfg config.Tracing) (*tracing.Tracer, error) {
 			collector, err := tracing.OTLP(cfg.OTLPEndpoint, version)
@@ -175,6 +176,31 @@ func (o *output) drain(ctx context.Context, kept bool) error {
 		defer func() { cancel(nil); <-waiting }()
 	}
 	return o.lane.Drain(ctx, kept)
+}
+
+// openState opens the state's file, and makes it smaller where most of it is free.
+func openState(dir string, log *slog.Logger) (state.Store, error) {
+	s, err := file.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.Compaction()
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if !c.Worth {
+		return s, nil
+	}
+	log.Info("most of the state's file is free: writing it anew", "dir", dir, "bytes", c.Size, "free", c.Free)
+	began := time.Now()
+	size, err := s.Compact()
+	if err != nil {
+		// It is as good as before, but for its size.
+		log.Warn("the state's file stays as large as it is, until the next start", "err", err)
+		return s, nil
+	}
+	log.Info("the state's file is smaller", "bytes", size, "took", time.Since(began).Round(time.Millisecond))
+	return s, nil
 }
 
 // newInformer makes the informer of one entry of the configuration, with a port in

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 )
 
 // Meta is what kbridge needs to know of an object. Its strings are copies; all but the first two are parts of one
@@ -115,7 +116,16 @@ func (r *Rules) object(dst, src []byte, i, depth int, m *Meta) (out []byte, end 
 		out = append(out, c.with...)
 		from = c.to
 	}
-	return append(out, src[from:end]...), end, nil
+	return readable(append(out, src[from:end]...), len(dst)), end, nil
+}
+
+// readable returns the document from there on as it is, or with the replacement character
+// in place of bytes that are no UTF-8: many parsers refuse a document that has any.
+func readable(document []byte, from int) []byte {
+	if utf8.Valid(document[from:]) {
+		return document
+	}
+	return append(document[:from], bytes.ToValidUTF8(document[from:], []byte("\uFFFD"))...)
 }
 
 // cut is a range of the document that is left out, and what stands in its place.

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func keep(t *testing.T, o Options, src string) (string, Meta) {
@@ -59,9 +60,25 @@ func TestKeysAreComparedAsTheyAreDecoded(t *testing.T) {
 }
 
 func TestWhatIsKeptIsCopiedUnchanged(t *testing.T) {
-	src := `{"apiVersion":"v1","kind":"X","n":1.50e+400,"big":123456789012345678901234567890,"s":"\u0041\/` + "\xff" + `"}`
+	src := `{"apiVersion":"v1","kind":"X","n":1.50e+400,"big":123456789012345678901234567890,"s":"\u0041\/ü🚀"}`
 	if got, _ := keep(t, Options{APIVersion: "v1", Kind: "X", Drop: defaultDrop}, src); got != src {
 		t.Errorf("got %s, want %s", got, src)
+	}
+}
+
+func TestBytesThatAreNoUTF8AreReplacedAndNothingElse(t *testing.T) {
+	for src, want := range map[string]string{
+		"{\"apiVersion\":\"v1\",\"kind\":\"X\",\"s\":\"a\xffb\xc3\",\"t\":\"ü\"}": `{"apiVersion":"v1","kind":"X","s":"a` + "\uFFFDb\uFFFD" + `","t":"ü"}`,
+		"{\"apiVersion\":\"v1\",\"kind\":\"X\",\"k\xe2\x28\":1,\"drop\":\"\xff\"}":      `{"apiVersion":"v1","kind":"X","k` + "\uFFFD(" + `":1}`,
+	} {
+		got, _ := keep(t, Options{Drop: [][]string{{"drop"}}}, src)
+		if got != want || !utf8.ValidString(got) || !json.Valid([]byte(got)) {
+			t.Errorf("%q: got %q, want %q", src, got, want)
+		}
+		r := rules(t, Options{})
+		if out, err := r.Object([]byte("before\xff"), []byte(src), &Meta{}); err != nil || !strings.HasPrefix(string(out), "before\xff{") {
+			t.Errorf("what was there before is %q, %v", out, err)
+		}
 	}
 }
 

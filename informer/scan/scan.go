@@ -6,7 +6,8 @@
 //
 // What it accepts is what encoding/json accepts, to the byte: the same grammar, the same nesting limit, the same
 // reading of escapes, of invalid UTF-8 and of duplicate keys (the last one wins). What it keeps it copies unread,
-// so numbers, key order and escapes of the document stay as the server wrote them.
+// so numbers, key order and escapes of the document stay as the server wrote them; bytes that are no UTF-8, which
+// many parsers refuse, are replaced.
 //
 // The files, in the order of a document's way: framer.go finds its end in a stream, header.go tells what it is,
 // watch.go and list.go split it, object.go walks it by the Rules of rules.go, skip.go passes over what is of no

@@ -41,6 +41,8 @@ type Store struct {
 	wait  time.Duration // for the lock
 	db    *bbolt.DB
 	file  *os.File // bbolt's
+	// identity is the file's, as it was opened.
+	identity fs.FileInfo
 	codec *codec
 	owner uint64 // the fencing token: one more with each opening
 	buf   []byte
@@ -49,6 +51,7 @@ type Store struct {
 	wiped  uint64                  // up to this page what is free has been overwritten; zero: nothing has
 	wipeTo uint64                  // up to this one it is to be
 	step   int                     // how many pages are overwritten at once
+	worth  int64                   // the size from which on it is worth to compact the file
 
 	values arena // of the transaction under way
 	// failed is what bbolt panicked with. It may hold locks of its own since then, so it
@@ -68,11 +71,30 @@ func open(dir string, wait time.Duration) (*Store, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, fmt.Errorf("open the state: %w", err)
 	}
-	s := &Store{path: filepath.Join(dir, Name), wait: wait, step: wipedAtOnce}
-	if err := s.open(); err != nil {
+	s := &Store{path: filepath.Join(dir, Name), wait: wait, step: wipedAtOnce, worth: worthCompacting}
+	err := s.open()
+	for s.wasReplaced() {
+		// Another process has compacted it while we waited for the lock, and has ended.
+		if err == nil {
+			err = s.close()
+		}
+		if s.identity, s.failed = nil, nil; err == nil || !errors.Is(err, errInUse) {
+			err = s.open()
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open the state in %s: %w", s.path, err)
 	}
 	return s, nil
+}
+
+// wasReplaced says that the file which was opened last is not the state's any more.
+func (s *Store) wasReplaced() bool {
+	if s.identity == nil {
+		return false // there was none
+	}
+	named, err := os.Stat(s.path)
+	return err == nil && !os.SameFile(s.identity, named)
 }
 
 func (s *Store) open() (err error) {
@@ -164,6 +186,9 @@ func (s *Store) openDB(readOnly bool) error {
 	o.ReadOnly = readOnly
 	o.OpenFile = func(name string, flag int, mode os.FileMode) (file *os.File, err error) {
 		s.file, err = owned.OpenFile(name, flag&^os.O_CREATE, mode)
+		if err == nil {
+			s.identity, err = s.file.Stat()
+		}
 		return s.file, err
 	}
 	return s.guard(func() (err error) {

@@ -35,6 +35,7 @@ var parts = map[string]func(dir string) error{
 	"open as nobody":               openAsNobody,
 	"scrub after numbered batches": scrubNumbered,
 	"scrub without room":           scrubWithoutRoom,
+	"compact without room":         compactWithoutRoom,
 	"fail to commit a secret":      failToCommitSecret,
 }
 
