@@ -68,8 +68,8 @@ func TestWhatIsKeptIsCopiedUnchanged(t *testing.T) {
 
 func TestBytesThatAreNoUTF8AreReplacedAndNothingElse(t *testing.T) {
 	for src, want := range map[string]string{
-		"{\"apiVersion\":\"v1\",\"kind\":\"X\",\"s\":\"a\xffb\xc3\",\"t\":\"ü\"}": `{"apiVersion":"v1","kind":"X","s":"a` + "\uFFFDb\uFFFD" + `","t":"ü"}`,
-		"{\"apiVersion\":\"v1\",\"kind\":\"X\",\"k\xe2\x28\":1,\"drop\":\"\xff\"}":      `{"apiVersion":"v1","kind":"X","k` + "\uFFFD(" + `":1}`,
+		"{\"apiVersion\":\"v1\",\"kind\":\"X\",\"s\":\"a\xffb\xc3\",\"t\":\"ü\"}":  `{"apiVersion":"v1","kind":"X","s":"a` + "\uFFFDb\uFFFD" + `","t":"ü"}`,
+		"{\"apiVersion\":\"v1\",\"kind\":\"X\",\"k\xe2\x28\":1,\"drop\":\"\xff\"}": `{"apiVersion":"v1","kind":"X","k` + "\uFFFD(" + `":1}`,
 	} {
 		got, _ := keep(t, Options{Drop: [][]string{{"drop"}}}, src)
 		if got != want || !utf8.ValidString(got) || !json.Valid([]byte(got)) {

@@ -37,15 +37,15 @@ const lockTimeout = 10 * time.Second
 
 // Store is a state.Store in a file. One goroutine uses it.
 type Store struct {
-	path  string
-	wait  time.Duration // for the lock
-	db    *bbolt.DB
-	file  *os.File // bbolt's
+	path string
+	wait time.Duration // for the lock
+	db   *bbolt.DB
+	file *os.File // bbolt's
 	// identity is the file's, as it was opened.
 	identity fs.FileInfo
-	codec *codec
-	owner uint64 // the fencing token: one more with each opening
-	buf   []byte
+	codec    *codec
+	owner    uint64 // the fencing token: one more with each opening
+	buf      []byte
 
 	rules  map[state.ViewID]string // that bodies are to be under; nil before Retain
 	wiped  uint64                  // up to this page what is free has been overwritten; zero: nothing has
