@@ -48,6 +48,13 @@ func (j *journal) restate(number uint64, o *event.Object) {
 	j.pending = append(j.pending, journalStep{number: number, text: o.Key(), object: o})
 }
 
+// forget notes that the state is not to have an object any more, of which nobody is told.
+func (j *journal) forget(key string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pending = append(j.pending, journalStep{text: key})
+}
+
 // under notes that what was restated before, up to the delta of that number, is all that
 // had been through other rules. Restated bodies are stored in several batches where they
 // are many: until the last of them is, the state must not say that these rules hold, or

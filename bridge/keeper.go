@@ -2,12 +2,15 @@ package bridge
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,6 +110,26 @@ type Rules struct {
 	Name string // equal names leave equal bodies
 	// Rescan returns an object whose body went through the named rules as these leave it.
 	Rescan func(rules string, o *event.Object) *event.Object
+	// Only are the namespaces, sorted, that the watch is narrowed to; nil: to none.
+	Only []string
+}
+
+// only names the namespaces.
+func (r *Rules) only() string {
+	if r.Only == nil {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(strings.Join(r.Only, ",")))
+	return hex.EncodeToString(sum[:])
+}
+
+// leaveOut says that what is known of a namespace is to be forgotten.
+func (r *Rules) leaveOut(namespace string) bool {
+	if r.Only == nil {
+		return false
+	}
+	_, has := slices.BinarySearch(r.Only, namespace)
+	return !has
 }
 
 // Load makes the feed of a watch with what the store has of it. Each port is of
@@ -132,6 +155,10 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 		rescan = func(o *event.Object) *event.Object { return rules.Rescan(from, o) }
 	}
 	known.ViewInfo, err = k.store.LoadView(id, func(o *event.Object) error {
+		if rules.leaveOut(o.Namespace) {
+			f.journal.forget(o.Key())
+			return nil
+		}
 		if rescan != nil {
 			o = rescan(o) // before anything has it, the index's file too
 		}
@@ -146,19 +173,22 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	if err != nil {
 		return nil, nil, err
 	}
-	if known.Cluster != k.cluster || known.Version != version {
-		known.Position = "" // of another cluster, or with bodies of another version
+	if known.Cluster != k.cluster || known.Version != version || known.Only != rules.only() {
+		// Of another cluster, with bodies of another version, or without those of namespaces
+		// that are selected now.
+		known.Position = ""
 	}
 	if known.Cluster != "" && known.Cluster != k.cluster {
 		k.history.End(k.epoch) // versions of one cluster say nothing of those of another
 	}
 	for _, p := range ports {
-		if err := k.loadPort(f, p, known, objects, rescan); err != nil {
+		if err := k.loadPort(f, p, known, objects, &rules, rescan); err != nil {
 			return nil, nil, err
 		}
 	}
 	f.journal.info = known.ViewInfo
 	f.journal.info.Cluster, f.journal.info.Version, f.journal.info.Rules = k.cluster, version, rules.Name
+	f.journal.info.Only = rules.only()
 	if rescan != nil {
 		f.journal.info.Rules = "" // none that have a name, until all is stored
 		f.journal.under(0, rules.Name)
@@ -170,7 +200,7 @@ func (k *Keeper) Load(id state.ViewID, version string, rules Rules, index Index,
 	return f, known, nil
 }
 
-func (k *Keeper) loadPort(f *Feed, p *Port, known *Known, objects map[string]*event.Object, rescan func(*event.Object) *event.Object) error {
+func (k *Keeper) loadPort(f *Feed, p *Port, known *Known, objects map[string]*event.Object, rules *Rules, rescan func(*event.Object) *event.Object) error {
 	id := state.LaneID{Sink: p.lane.Name(), View: f.id}
 	info, records, isKnown, err := k.store.LoadLane(id)
 	if err != nil {
@@ -207,10 +237,14 @@ func (k *Keeper) loadPort(f *Feed, p *Port, known *Known, objects map[string]*ev
 		p.again = info.Snapshot
 	}
 	for key, r := range records {
+		namespace, name := state.SplitKey(key)
+		if rules.leaveOut(namespace) {
+			p.touch(keyOf(namespace, name)) // there is nothing to keep of it any more
+			continue
+		}
 		if r.Gone != nil && rescan != nil {
 			r.Gone = rescan(r.Gone)
 		}
-		namespace, name := state.SplitKey(key)
 		p.restore(keyOf(namespace, name), r, objects[key], true)
 		if p.position != "" && r.Gone != nil && newer(r.Gone.ResourceVersion, p.position) && (p.held == "" || newer(r.Gone.ResourceVersion, p.held)) {
 			p.held = r.Gone.ResourceVersion

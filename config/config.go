@@ -59,7 +59,7 @@ type Resource struct {
 	Version string `yaml:"version"`
 	// The resource's name as in a URL: lower-case, plural, without its group.
 	Resource string `yaml:"resource" required:"true"`
-	// Only objects of these namespaces. Left out, those of all.
+	// Only objects of these namespaces. Left out, those of all. Each is watched for itself, and needs permission in that namespace alone; of more than 100 it is one watch of all namespaces, where that is allowed.
 	Namespaces []string `yaml:"namespaces" nonempty:"true"`
 	// No objects of these namespaces. Not together with `namespaces`.
 	ExcludeNamespaces []string `yaml:"excludeNamespaces"`
@@ -85,6 +85,22 @@ type Resource struct {
 	Verify time.Duration `yaml:"verify"`
 	// Names of the sinks that get these events. Left out, all do.
 	Sinks []string `yaml:"sinks" nonempty:"true"`
+
+	// OneWatch says that one watch of all namespaces serves the list of them. It is no key:
+	// what is allowed decides. See ManyNamespaces.
+	OneWatch bool `yaml:"-"`
+}
+
+// ManyNamespaces is the number of namespaces from which on one watch of all of them costs
+// less than one for each: a server has to hold each of them open, and to answer each start.
+const ManyNamespaces = 100
+
+// Watches are the namespaces of the entry's watches; the empty one is all namespaces.
+func (r *Resource) Watches() []string {
+	if len(r.Namespaces) == 0 || r.OneWatch {
+		return []string{""}
+	}
+	return r.Namespaces
 }
 
 // Sink is one destination, of exactly one kind.

@@ -11,7 +11,7 @@ import (
 func (v *view) isOfAnotherHistory(list []any) bool {
 	for _, obj := range list {
 		o := obj.(*object)
-		if v.exclude[o.Object.Namespace] {
+		if v.narrowed.leavesOut(o.Object.Namespace) {
 			continue
 		}
 		known := v.index[o.Key()].Object
@@ -92,7 +92,7 @@ func (v *view) look(c *comparison, p *page) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, m := range p.objects {
-		if v.exclude[m.Namespace] {
+		if v.narrowed.leavesOut(m.Namespace) {
 			continue
 		}
 		c.compared++

@@ -56,6 +56,9 @@ type View struct {
 	Rules string
 	// Rescan returns an object whose body went through the named rules as these leave it.
 	Rescan func(rules string, o *event.Object) *event.Object
+	// Only are the namespaces, sorted, to which a watch of all of them is narrowed. Nil: to
+	// none. What is known of others is to be forgotten.
+	Only []string
 	// Index is what is there; see bridge.Index.
 	Index interface {
 		Keys() []string
@@ -167,10 +170,7 @@ func (i *Informer) Run(ctx context.Context) error {
 		return nil // stopped while waiting
 	}
 	i.setStatus(ErrNotListed)
-	namespaces := i.opts.Resource.Namespaces
-	if len(namespaces) == 0 {
-		namespaces = []string{""}
-	}
+	namespaces := i.opts.Resource.Watches()
 	if i.served, err = i.serve(t); err != nil {
 		return err
 	}
@@ -326,11 +326,8 @@ func (i *Informer) watch(ctx context.Context, s *served, namespace string, views
 		}
 	}
 	lw.reason.Store(listStart)
-	exclude := map[string]bool{}
-	for _, ns := range i.opts.Resource.ExcludeNamespaces {
-		exclude[ns] = true
-	}
-	p := &packer{exclude: exclude}
+	narrowed := narrow(&i.opts.Resource)
+	p := &packer{narrowed: narrowed}
 	clientsFor := func(s *served) (*clients, error) {
 		return i.opts.Client.clients(s, p, i.opts.Aside, observer{
 			status: lw.onStatus, unreadable: lw.onUnreadable, initial: &lw.initial,
@@ -344,7 +341,7 @@ func (i *Informer) watch(ctx context.Context, s *served, namespace string, views
 	lw.served.Store(first)
 	v := &view{
 		resource: s.resource, packer: p, aside: i.opts.Aside,
-		index: map[string]indexed{}, exclude: exclude,
+		index: map[string]indexed{}, narrowed: narrowed,
 		doubt: lw.doubt, health: lw.health, log: log,
 		delivery: i.opts.Delivery, reading: ctx,
 		counters: i.metrics.view,
@@ -367,7 +364,7 @@ func (i *Informer) watch(ctx context.Context, s *served, namespace string, views
 	if err != nil {
 		return nil, fmt.Errorf("resource %s: %w", i.Name(), err)
 	}
-	known, err := i.remember(v, View{Resource: s.resource, Namespace: namespace, Rules: rulesName(i.rules), Rescan: rescan, Index: v})
+	known, err := i.remember(v, View{Resource: s.resource, Namespace: namespace, Rules: rulesName(i.rules), Rescan: rescan, Only: narrowed.names(), Index: v})
 	if err != nil {
 		return nil, err
 	}

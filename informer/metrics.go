@@ -38,7 +38,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	return &Metrics{
 		deltas:        counter("kbridge_deltas_total", "Deltas that informers handed to the lanes.", "entry", "resource", "type"),
-		excluded:      counter("kbridge_excluded_total", "Objects that the server sent and excludeNamespaces left out.", "entry", "resource"),
+		excluded:      counter("kbridge_excluded_total", "Objects that the server sent and namespaces or excludeNamespaces left out.", "entry", "resource"),
 		unchanged:     counter("kbridge_unchanged_total", "Objects that a relist found in the state already known.", "entry", "resource"),
 		bookmarks:     counter("kbridge_bookmarks_total", "Bookmarks received.", "entry", "resource"),
 		lists:         counter("kbridge_lists_total", "Lists begun, by what made them necessary: start, expired (the watch's version was too old), behind (the server's version is older than ours), differs (a verification found other objects than ours), failed (the list before failed), unversioned (the server gives no versions), moved (the server serves another version of the resource).", "entry", "resource", "reason"),

@@ -15,7 +15,7 @@ import (
 // that uses it, as that watch's rules leave them: what is forgotten with a watch, or by
 // other rules, is then in no dictionary that stays.
 type packer struct {
-	exclude map[string]bool // namespaces whose objects are left out: see keep
+	narrowed narrowed // namespaces whose objects are left out: see keep
 
 	mu         sync.Mutex
 	dictionary *event.Dictionary
@@ -60,7 +60,7 @@ func (p *packer) pack(buf, body []byte) ([]byte, *event.Dictionary) {
 // asked for, or in memory where that is nil. An object that is left out gets none: its
 // body is to be neither in the file nor in a dictionary.
 func (p *packer) keep(o *event.Object, body []byte, aside *spill.File) {
-	if p.exclude[o.Namespace] {
+	if p.narrowed.leavesOut(o.Namespace) {
 		return
 	}
 	buf := scanned.Get().(*[]byte)

@@ -60,6 +60,21 @@ func (c *Client) May(ctx context.Context, a authorizationv1.ResourceAttributes) 
 	return review.Status.Allowed, reason, nil
 }
 
+// MayWatchAll says whether the client may list and watch a resource in all namespaces. A
+// server that does not answer such questions says no.
+func (c *Client) MayWatchAll(ctx context.Context, group, resource string) (bool, error) {
+	for _, verb := range []string{"list", "watch"} {
+		may, _, err := c.May(ctx, authorizationv1.ResourceAttributes{Group: group, Resource: resource, Verb: verb})
+		if err != nil && !isAnswer(err) {
+			return false, err
+		}
+		if err != nil || !may {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // Resolve finds what an entry's resource is on the server. What can not be selected is an
 // error, which says what is meant perhaps.
 func (c *Client) Resolve(ctx context.Context, r config.Resource) (Served, error) {

@@ -80,7 +80,7 @@ type Known struct {
 type view struct {
 	resource *event.Resource
 	handler  Handler
-	exclude  map[string]bool // namespaces left out
+	narrowed narrowed
 	packer   *packer
 	aside    *spill.File // where bodies go that are not needed soon; nil: they stay in memory
 	tidy     tidy
@@ -163,7 +163,7 @@ func (v *view) live(obj any, deleted bool) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	o.Object.Epoch = v.epoch
-	if v.exclude[o.Object.Namespace] {
+	if v.narrowed.leavesOut(o.Object.Namespace) {
 		v.counters.excluded.Inc()
 	} else if err := v.change(o, deleted); err != nil {
 		return err
@@ -285,7 +285,7 @@ func (v *view) compare(list []any, like event.Delta) error {
 			return err // stopping; the rest is for the next start
 		}
 		o := obj.(*object)
-		if v.exclude[o.Object.Namespace] {
+		if v.narrowed.leavesOut(o.Object.Namespace) {
 			v.counters.excluded.Inc()
 			continue
 		}

@@ -97,6 +97,9 @@ type ViewInfo struct {
 	// Rules are the drops and the redaction that all of the bodies have been through. Empty:
 	// they have not been through the same ones.
 	Rules string `json:"rules"`
+	// Only names the namespaces to which a watch of all of them was narrowed: equal names
+	// are of equal ones. Empty: to none.
+	Only string `json:"only,omitempty"`
 }
 
 // LaneInfo is what is known of a sink's part in a watch beside what it is behind on.

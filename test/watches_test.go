@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,9 +12,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/internal/natsserver"
 	"github.com/kbridge-io/kbridge/internal/testcluster"
 )
+
+var (
+	roles        = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
+	roleBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
+)
+
+// grantConfigMaps lets the user kbridge list and watch the configmaps of a namespace.
+func grantConfigMaps(t *testing.T, cluster *testcluster.Cluster, ns string) {
+	t.Helper()
+	apply := func(gvr schema.GroupVersionResource, kind string, fields map[string]any) {
+		t.Helper()
+		o := object("rbac.authorization.k8s.io/v1", kind, ns, "watcher", fields)
+		if _, err := cluster.Dynamic(t).Resource(gvr).Namespace(ns).Create(t.Context(), o, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	apply(roles, "Role", map[string]any{
+		"rules": []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"list", "watch"}}},
+	})
+	apply(roleBindings, "RoleBinding", map[string]any{
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "watcher"},
+		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "kbridge"}},
+	})
+}
 
 func TestPermissionsThatAreRevokedAndGivenBackAreTold(t *testing.T) {
 	cluster := testcluster.New(t, func(o *testcluster.Options) {
@@ -21,25 +47,7 @@ func TestPermissionsThatAreRevokedAndGivenBackAreTold(t *testing.T) {
 	})
 	client := cluster.Dynamic(t)
 	ns := cluster.CreateNamespace(t)
-	rbac := func(resource string) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource}
-	}
-	grant := func() {
-		t.Helper()
-		for resource, o := range map[string]map[string]any{
-			"roles": {"rules": []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"list", "watch"}}}},
-			"rolebindings": {
-				"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "watcher"},
-				"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "kbridge"}},
-			},
-		} {
-			kind := map[string]string{"roles": "Role", "rolebindings": "RoleBinding"}[resource]
-			_, err := client.Resource(rbac(resource)).Namespace(ns).Create(t.Context(), object("rbac.authorization.k8s.io/v1", kind, ns, "watcher", o), metav1.CreateOptions{})
-			if err != nil && !apierrors.IsAlreadyExists(err) {
-				t.Fatal(err)
-			}
-		}
-	}
+	grant := func() { grantConfigMaps(t, cluster, ns) }
 	create := func(name string) {
 		t.Helper()
 		if _, err := client.Resource(configMaps).Namespace(ns).Create(t.Context(), object("v1", "ConfigMap", ns, name, nil), metav1.CreateOptions{}); err != nil {
@@ -57,7 +65,7 @@ func TestPermissionsThatAreRevokedAndGivenBackAreTold(t *testing.T) {
 	p.ready()
 	create("before")
 
-	if err := client.Resource(rbac("rolebindings")).Namespace(ns).Delete(t.Context(), "watcher", metav1.DeleteOptions{}); err != nil {
+	if err := client.Resource(roleBindings).Namespace(ns).Delete(t.Context(), "watcher", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	restartAPIServer(t, cluster) // watches that are open go on without permission, for up to ten minutes
@@ -173,4 +181,96 @@ func TestACustomResourceThatMovesToAnotherVersionIsFollowed(t *testing.T) {
 		t.Errorf("a restart tells %d events more", len(after)-len(events))
 	}
 	p.stop()
+}
+
+func TestManyNamespacesHaveOneWatchWhereThatIsAllowed(t *testing.T) {
+	cluster := testcluster.New(t, func(o *testcluster.Options) {
+		o.Users = []testcluster.User{{Name: "kbridge", Token: "kbridge-token"}}
+	})
+	client := cluster.Dynamic(t)
+	server := natsserver.New(t, "")
+	namespaces := make([]string, config.ManyNamespaces+2)
+	for i := range namespaces {
+		namespaces[i] = cluster.CreateNamespace(t)
+	}
+	create := func(ns, name string) {
+		t.Helper()
+		if _, err := client.Resource(configMaps).Namespace(ns).Create(t.Context(), object("v1", "ConfigMap", ns, name, nil), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(ns, name string) {
+		t.Helper()
+		if err := client.Resource(configMaps).Namespace(ns).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last, other := namespaces[len(namespaces)-1], namespaces[len(namespaces)-2]
+	for _, ns := range []string{namespaces[0], namespaces[1], last, other} {
+		create(ns, "a")
+		create(ns, "b")
+	}
+	dir := t.TempDir()
+	p := start(t, cluster, configMapsOf(namespaces[:len(namespaces)-1]...)+stateIn(dir)+rawSink(server, ""))
+	p.ready()
+	told := func(from int) (lines []string) {
+		t.Helper()
+		for _, e := range objects(readStream(t, server))[from:] {
+			lines = append(lines, fmt.Sprint(e.short(), " ", e.Namespace, "/", e.Name, map[bool]string{true: " inferred"}[e.Inferred]))
+		}
+		slices.Sort(lines)
+		return lines
+	}
+	expect := func(when string, from int, want ...string) {
+		t.Helper()
+		slices.Sort(want)
+		eventually(t, "the events "+when, func() error {
+			if got := told(from); !slices.Equal(got, want) {
+				return fmt.Errorf("got %q, want %q", got, want)
+			}
+			return nil
+		})
+	}
+	if !strings.Contains(p.logs.String(), `msg="one watch of all namespaces serves the entry's"`) {
+		t.Error("it is not said that there is one watch")
+	}
+	if n := p.metric("kbridge_lists_total", `reason="start"`); n != 1 {
+		t.Errorf("%v lists are made at the start", n)
+	}
+	create(last, "c") // of a namespace that is not selected
+	create(namespaces[0], "c")
+	var want []string
+	for _, ns := range []string{namespaces[0], namespaces[1], other} {
+		want = append(want, "added "+ns+"/a", "added "+ns+"/b")
+	}
+	want = append(want, "added "+namespaces[0]+"/c")
+	expect("of the first run", 0, want...)
+	p.stop()
+
+	// Another list: one namespace has come, one has gone, and what has changed meanwhile is told.
+	remove(namespaces[0], "a")
+	p.configuration = configMapsOf(append(slices.Clone(namespaces[1:len(namespaces)-2]), namespaces[0], last)...) + stateIn(dir) + rawSink(server, "")
+	p.again()
+	p.ready()
+	expect("of the second run", len(want), "deleted "+namespaces[0]+"/a inferred", "added "+last+"/a inferred", "added "+last+"/b inferred", "added "+last+"/c inferred")
+	remove(other, "a") // of a namespace that is selected no more
+	remove(last, "a")
+	expect("while it runs", len(want)+4, "deleted "+last+"/a")
+	p.stop()
+
+	// Who may watch single namespaces watches single namespaces.
+	for _, ns := range namespaces[1:] {
+		grantConfigMaps(t, cluster, ns)
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := testcluster.WriteKubeconfig(kubeconfig, cluster.UserConfig("kbridge-token")); err != nil {
+		t.Fatal(err)
+	}
+	q := prepare(t, kubeconfig, configMapsOf(namespaces[1:]...)+"\nsinks: [{name: out, stdout: {}}]\n")
+	q.again()
+	q.ready()
+	if n := q.metric("kbridge_lists_total", `reason="start"`); n != config.ManyNamespaces+1 {
+		t.Errorf("%v lists are made at the start, want one for each namespace", n)
+	}
+	q.stop()
 }

@@ -146,9 +146,10 @@ func (a *attempt) resource(ctx context.Context, i int, found *check.Subject) {
 		found.Warn("excludeNamespaces leaves nothing out: %s are cluster-scoped", r.GroupResource())
 	}
 	what := fmt.Sprintf("%s in %s, %s, %s", served.Kind, schema.GroupVersion{Group: served.Group, Version: served.Version}, scope, selects(&r))
-	namespaces := r.Namespaces
-	if len(namespaces) == 0 {
-		namespaces = []string{""}
+	namespaces := r.Watches()
+	if many := len(r.Namespaces); many > config.ManyNamespaces {
+		a.manyNamespaces(ctx, client, &r, what, found)
+		return
 	}
 	var counts []string
 	for _, ns := range namespaces {
@@ -164,6 +165,20 @@ func (a *attempt) resource(ctx context.Context, i int, found *check.Subject) {
 		}
 	}
 	found.OK("%s; objects: %s", what, strings.Join(counts, ", "))
+}
+
+// manyNamespaces says how an entry with many namespaces is watched. What they have is not
+// counted, which would take a request for each.
+func (a *attempt) manyNamespaces(ctx context.Context, client *informer.Client, r *config.Resource, what string, found *check.Subject) {
+	may, err := client.MayWatchAll(ctx, r.APIGroup(), r.Resource)
+	switch {
+	case err != nil:
+		found.Gap("%s: whether it may be watched everywhere: %v", what, check.Reason(ctx, err))
+	case may:
+		found.OK("%s; one watch of all namespaces serves the %d that are named, as there are more than %d and it may be watched everywhere", what, len(r.Namespaces), config.ManyNamespaces)
+	default:
+		found.OK("%s; each of its %d namespaces has a watch: one of all of them would do where it may be listed and watched everywhere", what, len(r.Namespaces))
+	}
 }
 
 // in names a namespace before what is said of it.

@@ -17,14 +17,15 @@ func (w *world) entries(gvr schema.GroupVersionResource, sinks []config.Sink) []
 	switch n := w.rng.IntN(10); {
 	case n < 3 && len(sinks) > 1: // one selection for different sinks
 		other := w.entry(gvr)
+		other.OneWatch = one.OneWatch
 		other.Namespaces, other.ExcludeNamespaces, other.LabelSelector = one.Namespaces, one.ExcludeNamespaces, one.LabelSelector
 		at := 1 + w.rng.IntN(len(sinks)-1)
 		one.Sinks, other.Sinks = namesOfSinks(sinks[:at]), namesOfSinks(sinks[at:])
 		return []config.Resource{one, other}
 	case n < 5 && gvr != modelWidgets: // parted by namespaces
 		other := w.entry(gvr)
-		one.Namespaces, one.ExcludeNamespaces = []string{"a"}, nil
-		other.Namespaces, other.ExcludeNamespaces = nil, []string{"a"}
+		one.Namespaces, one.ExcludeNamespaces, one.OneWatch = []string{"a"}, nil, false
+		other.Namespaces, other.ExcludeNamespaces, other.OneWatch = nil, []string{"a"}, false
 		return []config.Resource{one, other}
 	case n < 6:
 		one.Sinks = namesOfSinks(sinks[:1+w.rng.IntN(len(sinks))])
@@ -39,6 +40,7 @@ func (w *world) entry(gvr schema.GroupVersionResource) config.Resource {
 	switch {
 	case gvr == modelConfigMaps && w.chance(0.3):
 		r.Namespaces = []string{"a", "b"}
+		r.OneWatch = w.chance(0.5)
 	case gvr == modelConfigMaps && w.chance(0.3):
 		r.ExcludeNamespaces = []string{"a"}
 	case gvr == modelSecrets && w.chance(0.7):
@@ -79,12 +81,17 @@ func withoutSink(cfg *config.Config, name string) {
 // reselect changes the selection of an entry. What a sink had of it before is not
 // mentioned any more: its consumers are right only if they sweep.
 func (w *world) reselect(r *config.Resource) {
-	if r.LabelSelector == "" {
+	switch {
+	case r.OneWatch && len(r.Namespaces) > 1:
+		r.Namespaces = []string{"a"}
+	case r.OneWatch && r.LabelSelector == "" && w.chance(0.5):
+		r.Namespaces = []string{"a", "b"}
+	case r.LabelSelector == "":
 		r.LabelSelector = "app=x"
-	} else {
+	default:
 		r.LabelSelector = ""
 	}
-	w.say("select %s by %q", r.Resource, r.LabelSelector)
+	w.say("select %s of %q by %q", r.Resource, r.Namespaces, r.LabelSelector)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, b := range w.brokers {

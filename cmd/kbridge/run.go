@@ -253,6 +253,9 @@ func (d *daemon) run(ctx context.Context, client *informer.Client) (err error) {
 		return nil // stopped while waiting
 	}
 	client.Expect(uid, func(err error) { stopReading(err) })
+	if err := d.chooseWatches(reading, client); err != nil {
+		return nil // stopped while waiting
+	}
 	cluster := cfg.Cluster
 	if cluster == "" {
 		cluster = uid

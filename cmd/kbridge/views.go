@@ -89,10 +89,7 @@ func (v views) rules(resources []config.Resource) (map[state.ViewID]string, erro
 func viewKeys(resources []config.Resource) []viewKey {
 	var keys []viewKey
 	for i, r := range resources {
-		if len(r.Namespaces) == 0 {
-			keys = append(keys, viewKey{i, ""})
-		}
-		for _, ns := range r.Namespaces {
+		for _, ns := range r.Watches() {
 			keys = append(keys, viewKey{i, ns})
 		}
 	}
@@ -101,6 +98,9 @@ func viewKeys(resources []config.Resource) []viewKey {
 
 // selection says what a watch selects: whatever narrows it is part of it.
 func selection(r config.Resource, namespace string) string {
+	if r.OneWatch {
+		namespace = "*" // of the list, which may grow and shrink
+	}
 	excluded := slices.Sorted(slices.Values(r.ExcludeNamespaces))
 	return strings.Join([]string{r.GroupResource(), namespace, strings.Join(excluded, ","), r.LabelSelector, r.FieldSelector}, "|")
 }

@@ -230,7 +230,7 @@ func newInformer(client *informer.Client, cluster string, history *event.History
 				s.add(feed)
 				return feed, nil, nil
 			}
-			feed, known, err := keeper.Load(view(v.Namespace), v.Resource.Version, bridge.Rules{Name: v.Rules, Rescan: v.Rescan}, v.Index, ports...)
+			feed, known, err := keeper.Load(view(v.Namespace), v.Resource.Version, bridge.Rules{Name: v.Rules, Rescan: v.Rescan, Only: v.Only}, v.Index, ports...)
 			if err != nil {
 				return nil, nil, err
 			}
