@@ -267,12 +267,16 @@ type field struct {
 	nonempty bool
 }
 
-// keysOf returns the keys of a struct, one a field and in their order.
+// keysOf returns the keys of a struct, one a field and in their order. Fields that are no
+// keys come last.
 func keysOf(t reflect.Type) []field {
-	fields := make([]field, t.NumField())
-	for i := range fields {
+	var fields []field
+	for i := range t.NumField() {
 		tag := t.Field(i).Tag
-		fields[i] = field{tag.Get("yaml"), tag.Get("required"), tag.Get("nonempty") != ""}
+		if tag.Get("yaml") == "-" {
+			break
+		}
+		fields = append(fields, field{tag.Get("yaml"), tag.Get("required"), tag.Get("nonempty") != ""})
 	}
 	return fields
 }
