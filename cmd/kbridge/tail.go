@@ -72,10 +72,19 @@ dots too, '?' for one character, '[ab]' for one of these. With the default topic
 k8s.GROUP.RESOURCE:
 
   k8s.core.*                            everything in the core group
-  k8s.*.deployments                     all deployments`,
+  k8s.*.deployments                     all deployments
+
+With either, --filter takes words: cluster, entry, group, resource, kind, namespace, name and type,
+each with a value, or several of which one has to fit. All words have to. The events of the whole
+stream are read for it, and those that fit are shown:
+
+  kind=Deployment namespace=shop        what happens to the deployments of shop
+  type=deleted                          all that is deleted
+  namespace=shop,billing type=added     what is new in two namespaces`,
 		Example: `  kbridge tail
   kbridge tail --config kbridge.yaml --sink live --since 10m
   kbridge tail --config kbridge.yaml --sink audit --filter 'k8s.core.*'
+  kbridge tail --filter 'kind=Pod namespace=shop type=deleted'
   kbridge tail --filter 'k8s.*.core.pods.>' -o json | jq .data.status.phase`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -94,7 +103,7 @@ k8s.GROUP.RESOURCE:
 	f.StringVar(&o.sink, "sink", "", "the NATS or Kafka sink to read from (default: the only one); "+embeddedSink+" is the embedded server")
 	f.StringVar(&o.dataDir, "data-dir", defaultDataDir(), "the data-dir of the kbridge that runs the embedded server, unless the configuration has state: then it is beside that")
 	f.StringVarP(&o.output, "output", "o", "text", "text, or json: a CloudEvent a line")
-	f.StringVar(&o.filter, "filter", "", "only events on these subjects, such as 'k8s.*.core.pods.>', or with a Kafka sink in these topics, such as 'k8s.core.*'")
+	f.StringVar(&o.filter, "filter", "", "only events that fit words, such as 'kind=Pod namespace=shop type=deleted'; or on these subjects, such as 'k8s.*.core.pods.>', or with a Kafka sink in these topics, such as 'k8s.core.*'")
 	f.StringVar(&o.since, "since", "", "also events since then: 10m, or 2026-11-30T04:18:07Z (default: only new ones)")
 	f.BoolVar(&o.all, "all", false, "also all events that the stream or the topics still have")
 	f.IntVar(&o.count, "count", 0, "end after so many events")
@@ -129,6 +138,13 @@ func (o *tailOptions) reading(now time.Time) (tail.Options, error) {
 		if o.all {
 			problems = append(problems, errors.New("--since beside --all: expected one of the two"))
 		}
+	}
+	if tail.IsWords(o.filter) {
+		var err error
+		if read.Match, err = tail.Match(o.filter); err != nil {
+			problems = append(problems, fmt.Errorf("--filter %q: %w", o.filter, err))
+		}
+		o.filter, read.Filter = "", ""
 	}
 	if len(problems) > 0 {
 		return read, usageError{errors.Join(problems...)}

@@ -170,6 +170,7 @@ func TestTailRefusesAWrongCommandLine(t *testing.T) {
 		`--filter "k8s..pods"`:                           {"--filter", "k8s..pods"},
 		`--filter "k8s.po*"`:                             {"--filter", "k8s.po*"},
 		`--filter "a b"`:                                 {"--filter", "a b"},
+		`--filter "knid=Pod": "knid=Pod" is none of`:     {"--filter", "knid=Pod"},
 		`no-such-file.yaml`:                              {"--config", "no-such-file.yaml"},
 		`"x": kbridge tail takes flags and nothing else`: {"x"},
 	} {

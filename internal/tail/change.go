@@ -26,6 +26,9 @@ type missing struct{}
 // hidden are paths whose changes say nothing: they change with every other change.
 var hidden = []string{"metadata.resourceVersion", "metadata.managedFields", "metadata.generation", "status.observedGeneration"}
 
+// keyed are maps that mean the same empty and absent.
+var keyed = []string{"metadata.annotations", "metadata.labels"}
+
 // changes compares two states of an object. What somebody asked for comes first,
 // then metadata, then status.
 func changes(before, after []byte) ([]change, error) {
@@ -124,7 +127,11 @@ func (c *comparison) appeared(path string, old, now any) {
 	if now == absent {
 		whole = old
 	}
-	if m, ok := whole.(map[string]any); ok && len(m) > 0 {
+	m, ok := whole.(map[string]any)
+	if ok && len(m) == 0 && slices.Contains(keyed, path) {
+		return // what is in it is told, and nothing is
+	}
+	if ok && len(m) > 0 {
 		for key, v := range m {
 			if now == absent {
 				c.appeared(below(path, key), v, absent)

@@ -7,6 +7,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+func TestAMapOfAnnotationsThatIsEmptyIsNoChange(t *testing.T) {
+	for _, states := range [][2]string{
+		{`{"metadata":{"name":"x"}}`, `{"metadata":{"name":"x","annotations":{},"labels":{}}}`},
+		{`{"metadata":{"annotations":{}}}`, `{"metadata":{}}`},
+	} {
+		found, err := changes([]byte(states[0]), []byte(states[1]))
+		if err != nil || len(found) > 0 {
+			t.Errorf("%s to %s: %v, %v", states[0], states[1], found, err)
+		}
+	}
+	found, err := changes([]byte(`{"spec":{"volumes":[{"name":"v"}]}}`), []byte(`{"spec":{"volumes":[{"name":"v","emptyDir":{}}]}}`))
+	if err != nil || len(found) != 1 {
+		t.Errorf("an empty map elsewhere: %v, %v", found, err)
+	}
+}
+
 func TestChangedPathsAreNamedWithTheirShortValues(t *testing.T) {
 	long := strings.Repeat("x", longestValue+1)
 	for name, c := range map[string]struct {

@@ -3,6 +3,7 @@ package tail
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 )
@@ -10,13 +11,20 @@ import (
 // stateLimit bounds the states that are kept to compare with, in bytes.
 const stateLimit = 64 << 20
 
-// The columns of resource and name grow with what comes, up to these widths; what
-// is longer moves the rest of its line.
+// The columns of resource and name grow with what comes, up to these widths, and in a
+// terminal up to a part of its own, so that one long name does not push out the rest of
+// every line that follows. What is longer moves the rest of its line where there is room
+// for it, and is cut where there is not.
 const (
 	typeColumn                    = 8
 	leastResource, widestResource = 16, 32
 	leastName, widestName         = 24, 48
+	resourceShare, nameShare      = 6, 4 // the part of a terminal's width that each may take
+	shortest                      = 12   // what is cut keeps so many columns
 )
+
+// indent is where a line goes on that a terminal has no room for: under the type.
+const indent = len("15:04:05.000") + len("  ")
 
 // mostChanges is how many changed paths a line names.
 const mostChanges = 3
@@ -63,14 +71,14 @@ type segment struct {
 
 // Print writes the event's line.
 func (p *Printer) Print(e *Event) error {
-	if p.before == nil {
-		p.before = newMemory(stateLimit)
-		p.resource, p.name = leastResource, leastName
-		p.day = p.Today
-	}
 	width := 0
 	if p.Width != nil {
 		width = p.Width()
+	}
+	if p.before == nil {
+		p.before = newMemory(stateLimit)
+		p.resource, p.name = atMost(leastResource, width, resourceShare), atMost(leastName, width, nameShare)
+		p.day = p.Today
 	}
 	var b strings.Builder
 	clock := e.Attribute("time")
@@ -86,27 +94,67 @@ func (p *Printer) Print(e *Event) error {
 		}
 		clock = at.Format("15:04:05.000")
 	}
-	line := p.head(e, clock)
-	line = append(line, p.marks(e)...)
-	used := len("  ") * len(line)
-	for _, s := range line {
-		used += max(columns(s.text), s.column)
+	line := append(p.head(e, clock, width), p.marks(e)...)
+	fit(line, width)
+	change := p.changes(e)
+	room := width - taken(line) - len("  ")
+	if width == 0 {
+		room = math.MaxInt
 	}
-	room := 0
-	if width > 0 {
-		room = max(width-used, 1)
+	text, fits := change.text(room)
+	switch {
+	case text == "":
+		p.write(&b, line, width)
+	case fits || width-indent < shortest:
+		p.write(&b, append(line, segment{text: text}), width)
+	default:
+		p.write(&b, line, width)
+		text, _ = change.text(width - indent)
+		b.WriteString(strings.Repeat(" ", indent))
+		p.write(&b, []segment{{text: text}}, width-indent)
 	}
-	if text := p.changes(e, room); text != "" {
-		line = append(line, segment{text: text})
-	}
-	p.write(&b, line, width)
 	if _, err := io.WriteString(p.Out, b.String()); err != nil {
 		return fmt.Errorf("print event: %w", err)
 	}
 	return nil
 }
 
-func (p *Printer) head(e *Event, clock string) []segment {
+// atMost is a column's width, or a part of the terminal's where that is less.
+func atMost(column, width, share int) int {
+	if width == 0 {
+		return column
+	}
+	return min(column, max(shortest, width/share))
+}
+
+// taken is how many columns a line takes.
+func taken(line []segment) int {
+	n := len("  ") * (len(line) - 1)
+	for i, s := range line {
+		if n += columns(s.text); i < len(line)-1 {
+			n += max(0, s.column-columns(s.text))
+		}
+	}
+	return n
+}
+
+// fit cuts the name, and then the resource, of a line that is wider than the terminal:
+// the version and what is special about the event come behind them.
+func fit(line []segment, width int) {
+	const resource, name = 2, 3 // see head
+	if width == 0 {
+		return
+	}
+	for _, i := range []int{name, resource} {
+		s := &line[i]
+		if over := taken(line) - width; over > 0 {
+			s.column = min(s.column, max(shortest, max(columns(s.text), s.column)-over))
+			s.text = clip(s.text, max(s.column, shortest, columns(s.text)-over))
+		}
+	}
+}
+
+func (p *Printer) head(e *Event, clock string, width int) []segment {
 	kind, name, version := Printable(e.typeName()), Printable(e.objectName()), e.Attribute("resourceversion")
 	if e.marker() != "" {
 		kind, name, version = "snapshot", Printable(markerText(e)), e.markerData().ResourceVersion
@@ -114,10 +162,10 @@ func (p *Printer) head(e *Event, clock string) []segment {
 			kind = "verified"
 		}
 	} else {
-		p.name = max(p.name, min(columns(name), widestName))
+		p.name = max(p.name, min(columns(name), atMost(widestName, width, nameShare)))
 	}
 	resource := Printable(e.resourceName())
-	p.resource = max(p.resource, min(columns(resource), widestResource))
+	p.resource = max(p.resource, min(columns(resource), atMost(widestResource, width, resourceShare)))
 	line := []segment{
 		{text: Printable(clock), colour: dim},
 		{text: kind, colour: typeColours[kind], column: typeColumn},
@@ -177,51 +225,65 @@ func (p *Printer) marks(e *Event) []segment {
 	return marks
 }
 
-// changes says what an update changed, in so many columns if that can be, and
-// remembers the object's state.
-func (p *Printer) changes(e *Event, room int) string {
+// difference is what an update changed, in words.
+type difference struct {
+	texts []string // of the first few changes
+	more  int      // there are besides
+}
+
+// text names as many changes as fit into so many columns, one in any case, and whether
+// it does.
+func (c difference) text(room int) (text string, fits bool) {
+	for n := len(c.texts); n > 0; n-- {
+		text = strings.Join(c.texts[:n], ", ")
+		if left := c.more + len(c.texts) - n; left > 0 {
+			text += fmt.Sprintf(", +%d more", left)
+		}
+		if columns(text) <= room {
+			return text, true
+		}
+	}
+	return text, false
+}
+
+// changes compares an update with the state before, and remembers the object's state.
+func (p *Printer) changes(e *Event) difference {
+	said := func(text string) difference { return difference{texts: []string{text}} }
 	if e.marker() != "" {
-		return ""
+		return difference{}
 	}
 	object, before := e.states()
 	known := p.before.get(e.key())
 	kind := e.typeName()
 	if kind == "deleted" || object == nil || e.isTruncated() {
 		p.before.forget(e.key())
-		return ""
+		return difference{}
 	}
 	p.before.put(e.key(), object)
 	if kind != "updated" {
-		return ""
+		return difference{}
 	}
 	if before == nil {
 		before = known
 	}
 	if before == nil {
-		return "(earlier state not seen)"
+		return said("(earlier state not seen)")
 	}
 	found, err := changes(before, object)
 	switch {
 	case err != nil:
-		return "(not comparable)"
+		return said("(not comparable)")
 	case len(found) == 0 && e.isSecret():
-		return "(no visible change: values are not shown)"
+		return said("(no visible change: values are not shown)")
 	case len(found) == 0:
-		return "(no visible change)"
+		return said("(no visible change)")
 	}
-	texts := make([]string, min(len(found), mostChanges))
-	for i := range texts {
-		texts[i] = found[i].text(!e.isSecret())
+	c := difference{texts: make([]string, min(len(found), mostChanges))}
+	for i := range c.texts {
+		c.texts[i] = found[i].text(!e.isSecret())
 	}
-	for n := len(texts); ; n-- {
-		text := strings.Join(texts[:n], ", ")
-		if n < len(found) {
-			text += fmt.Sprintf(", +%d more", len(found)-n)
-		}
-		if n == 1 || room == 0 || columns(text) <= room {
-			return text
-		}
-	}
+	c.more = len(found) - len(c.texts)
+	return c
 }
 
 // write appends a line of the segments, two spaces between them, cut to the width.

@@ -149,16 +149,25 @@ func TestTimesAreLocal(t *testing.T) {
 func TestALineFitsTheTerminal(t *testing.T) {
 	before := delta(event.Added, deployments, object("shop/web", "1", `,"spec":{"a":"1","b":"1","c":"1","d":"1"}`))
 	after := delta(event.Updated, deployments, object("shop/web", "2", `,"spec":{"a":"2","b":"2","c":"2","d":"2","日本語日本語":1}`))
-	for width, want := range map[int]string{
-		0:   `12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", spec.c: "1" → "2", +2 more`,
-		200: `12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", spec.c: "1" → "2", +2 more`,
-		125: `12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", +3 more`,
-		102: `12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", +4 more`,
-		83:  `12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: …`,
-		74:  `12:00:00.123  updated   deployments.apps  shop/web                  rv 2`,
-		47:  `12:00:00.123  updated   deployments.apps  shop…`,
-		20:  `12:00:00.123  updat…`,
-		1:   `…`,
+	for width, want := range map[int][]string{
+		0:   {`12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", spec.c: "1" → "2", +2 more`},
+		200: {`12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", spec.c: "1" → "2", +2 more`},
+		125: {`12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", spec.b: "1" → "2", +3 more`},
+		102: {`12:00:00.123  updated   deployments.apps  shop/web                  rv 2  spec.a: "1" → "2", +4 more`},
+		80: {
+			`12:00:00.123  updated   deployments.apps  shop/web              rv 2`,
+			`              spec.a: "1" → "2", spec.b: "1" → "2", spec.c: "1" → "2", +2 more`,
+		},
+		47: {
+			`12:00:00.123  updated   deployments…  shop/web`,
+			`              spec.a: "1" → "2", +4 more`,
+		},
+		30: {
+			`12:00:00.123  updated   deplo…`,
+			`              spec.a: "1" → "…`,
+		},
+		20: {`12:00:00.123  updat…`},
+		1:  {`…`},
 	} {
 		for _, colour := range []bool{false, true} {
 			var out strings.Builder
@@ -168,11 +177,41 @@ func TestALineFitsTheTerminal(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			lines := strings.Split(strings.TrimRight(uncoloured(out.String()), "\n"), "\n")
-			if len(lines) != 2 || strings.TrimRight(lines[1], " ") != want {
-				t.Errorf("%d columns:\n got %q\nwant %q", width, lines, want)
+			lines := strings.Split(strings.TrimRight(uncoloured(out.String()), "\n"), "\n")[1:]
+			for i := range lines {
+				lines[i] = strings.TrimRight(lines[i], " ")
+			}
+			if diff := cmp.Diff(want, lines); diff != "" {
+				t.Errorf("%d columns (-want +got):\n%s", width, diff)
 			}
 		}
+	}
+}
+
+func TestOneLongNameDoesNotPushOutTheVersionAndTheChange(t *testing.T) {
+	long := "observability/a-controller-with-a-very-long-name-indeed-7d9f8b6c5d-x2x4q"
+	var out strings.Builder
+	p := Printer{Out: &out, Zone: time.UTC, Today: "2026-11-30", Width: func() int { return 80 }}
+	for _, d := range []*event.Delta{
+		delta(event.Added, deployments, object(long, "1", `,"spec":{"replicas":3}`)),
+		delta(event.Updated, deployments, object(long, "2", `,"spec":{"replicas":5}`)),
+		delta(event.Added, deployments, object("shop/web", "3", `,"spec":{"replicas":3}`)),
+		delta(event.Updated, deployments, object("shop/web", "4", `,"spec":{"replicas":5}`)),
+	} {
+		if err := p.Print(decoded(t, d, event.Structured)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := strings.TrimPrefix(`
+12:00:00.123  added     deployments.apps  observability/a-controller-with…  rv 1
+12:00:00.123  updated   deployments.apps  observability/a-controller-with…  rv 2
+              spec.replicas: 3 → 5
+12:00:00.123  added     deployments.apps  shop/web              rv 3
+12:00:00.123  updated   deployments.apps  shop/web              rv 4
+              spec.replicas: 3 → 5
+`, "\n")
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
 	}
 }
 

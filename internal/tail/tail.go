@@ -38,6 +38,8 @@ type Options struct {
 	Source Source
 	// Filter selects subjects or topics, as the source has it; empty is all events.
 	Filter string
+	// Match picks events, all of which are read; nil picks each. See Match.
+	Match func(*Event) bool
 	// All reads from the beginning. Else Since is where to begin; if it is
 	// zero too, only what is published from now on is read.
 	All   bool
@@ -136,8 +138,11 @@ func (r *reader) found(what string) {
 	r.Note(text)
 }
 
-// hand hands on an event.
+// hand hands on an event that is picked.
 func (r *reader) hand(e *Event) error {
+	if r.Match != nil && !r.Match(e) {
+		return nil
+	}
 	if err := r.Event(e); err != nil {
 		return finalError{err}
 	}
