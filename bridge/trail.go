@@ -39,8 +39,19 @@ func (t *trail) published(e *event.Event, attempts int, now time.Time) {
 	if t == nil || !t.tells(now) {
 		return
 	}
-	t.log.Debug("published", "type", e.Type.String(), "id", e.ID, "resource", e.Resource.Name(), "namespace", e.Key.Namespace, "name", e.Key.Name,
-		"resourceVersion", e.ResourceVersion, "inferred", e.Inferred, "snapshot", e.Snapshot, "bytes", len(e.Value), "attempt", attempts+1, "took", now.Sub(e.Time))
+	about := []any{"type", e.Type.String(), "id", e.ID, "resource", e.Resource.Name()}
+	for _, a := range [][2]string{{"namespace", e.Key.Namespace}, {"name", e.Key.Name}, {"resourceVersion", e.ResourceVersion}, {"snapshot", e.Snapshot}} {
+		if a[1] != "" {
+			about = append(about, a[0], a[1])
+		}
+	}
+	if e.Inferred {
+		about = append(about, "inferred", true)
+	}
+	if attempts > 0 {
+		about = append(about, "attempt", attempts+1)
+	}
+	t.log.Debug("published", append(about, "bytes", len(e.Value), "took", now.Sub(e.Time).Round(time.Microsecond))...)
 }
 
 func (t *trail) tells(now time.Time) bool {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,26 +71,6 @@ func readYAML(src *source, data []byte) *yaml.Node {
 	return doc.Content[0]
 }
 
-var (
-	syntaxLine    = regexp.MustCompile(`^line ([0-9]+): `)
-	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
-)
-
-// addSyntax notes an error of the YAML parser, which has its line, if at all,
-// in its text.
-func addSyntax(src *source, data []byte, err error) {
-	text, line := strings.TrimPrefix(err.Error(), "yaml: "), 1
-	if m := syntaxLine.FindStringSubmatch(text); m != nil {
-		line, _ = strconv.Atoi(m[1])
-		text = text[len(m[0]):]
-	} else if m := unknownAnchor.FindStringSubmatch(text); m != nil {
-		if before, _, ok := bytes.Cut(data, []byte("*"+m[1])); ok {
-			line = 1 + bytes.Count(before, []byte("\n"))
-		}
-	}
-	src.reject(line, "", "YAML syntax: "+text, "valid YAML")
-}
-
 // value decodes a node into v, which holds its default and keeps it where the
 // node is wrong.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
@@ -115,7 +94,11 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	case v.Kind() == reflect.Struct && n.Kind == yaml.MappingNode && n.ShortTag() == "!!map":
 		d.mapping(n, v, path)
 	case v.Kind() == reflect.Struct:
-		d.src.reject(d.src.line(path), path, describe(n), "a map")
+		want := "a map"
+		if len(keysOf(v.Type())) == 0 {
+			want = "{}, as it has no keys"
+		}
+		d.src.reject(d.src.line(path), path, describe(n), want)
 	case v.Kind() == reflect.Slice && n.Kind == yaml.SequenceNode && n.ShortTag() == "!!seq":
 		d.sequence(n, v, path)
 	case v.Kind() == reflect.Slice:
@@ -255,7 +238,7 @@ func wantKey(t reflect.Type, k *yaml.Node, fields []field) string {
 		names[i] = f.key
 	}
 	if near := Nearest(key, names); near != "" {
-		return near + ", perhaps"
+		return didYouMean + near + "?"
 	}
 	return oneOf(names)
 }

@@ -36,9 +36,15 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// didYouMean begins what was expected where that is but a guess.
+const didYouMean = "did you mean "
+
 // String returns the problem without file and line.
 func (p Problem) String() string {
 	s := p.Value + ", expected " + p.Want
+	if strings.HasPrefix(p.Want, didYouMean) {
+		s = p.Value + ", " + p.Want
+	}
 	if p.Path == "" {
 		return s
 	}

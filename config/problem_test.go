@@ -77,16 +77,23 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"list for a file":        {"- a\n", []Problem{{"", 1, "a list", "a map"}}},
 		"string for a file":      {"a\n", []Problem{{"", 1, `"a"`, "a map"}}},
 		"second document":        {pods + "---\n" + pods, []Problem{{"", 2, "a second document", "one document in the file"}}},
-		"syntax error":           {"cluster: a\nresources: [\n  {resource: 'pods}\n", []Problem{{"", 3, "YAML syntax: found unexpected end of stream", "valid YAML"}}},
-		"syntax error in line 1": {"cluster: 'a\n", []Problem{{"", 2, "YAML syntax: found unexpected end of stream", "valid YAML"}}},
-		"error after the file":   {pods + "---\n'", []Problem{{"", 3, "YAML syntax: found unexpected end of stream", "valid YAML"}}},
-		"tab":                    {"kubernetes:\n\tqps: 1\n", []Problem{{"", 2, "YAML syntax: found character that cannot start any token", "valid YAML"}}},
+		"syntax error":           {"cluster: a\nresources: [\n  {resource: 'pods}\n", []Problem{{"", 3, "YAML syntax: ' is not closed", "another one behind it"}}},
+		"syntax error in line 1": {"cluster: 'a\n", []Problem{{"", 1, "YAML syntax: ' is not closed", "another one behind it"}}},
+		"error after the file":   {pods + "---\n'", []Problem{{"", 3, "YAML syntax: ' is not closed", "another one behind it"}}},
+		"tab":                    {"kubernetes:\n\tqps: 1\n", []Problem{{"", 2, "YAML syntax: a tab in the indentation", "spaces"}}},
+		"tab behind spaces":      {"resources:\n  - resource: pods\n  \tname: a\n", []Problem{{"", 3, "YAML syntax: a tab in the indentation", "spaces"}}},
+		"open bracket":           {"resources:\n  - {resource: pods, namespaces: [a, b}\n  - {resource: secrets} # [\ncluster: \"a ]\"\n", []Problem{{"", 2, "YAML syntax: [ is not closed", "a ] behind it"}}},
+		"open brace":             {"cluster: it's [\nresources:\n  - {resource: pods\nsinks: []\n", []Problem{{"", 3, "YAML syntax: { is not closed", "a } behind it"}}},
+		"open quote":             {pods + "cluster: \"a \\\" b\nsinks: []\n", []Problem{{"", 2, "YAML syntax: \" is not closed", "another one behind it"}}},
+		"colon in a value":       {pods + "cluster: a: b\n", []Problem{{"", 2, "YAML syntax: mapping values are not allowed in this context", "a value in quotes where it has a colon and a space, or another indentation"}}},
+		"something else":         {pods + "cluster: %a\n", []Problem{{"", 2, "YAML syntax: found character that cannot start any token", "valid YAML"}}},
+		"nothing for no keys":    {pods + "sinks: [{name: a, stdout: }]\n", []Problem{{"sinks[0].stdout", 2, "nothing", "{}, as it has no keys"}}},
 		"unknown alias":          {pods + "cluster: *c\n", []Problem{{"", 2, "YAML syntax: unknown anchor 'c' referenced", "valid YAML"}}},
 		"no UTF-8":               {pods + "cluster: \xff\n", []Problem{{"", 2, "bytes that are no text", "YAML in UTF-8"}}},
 		"zero byte":              {pods + "cluster: a\x00\n", []Problem{{"", 2, "bytes that are no text", "YAML in UTF-8"}}},
 
-		"unknown key near a known one":   {resource("namespace: [a]"), []Problem{{"resources[0].namespace", 3, "unknown key", "namespaces, perhaps"}}},
-		"unknown key in other case":      {resource("labelselector: a=b"), []Problem{{"resources[0].labelselector", 3, "unknown key", "labelSelector, perhaps"}}},
+		"unknown key near a known one":   {resource("namespace: [a]"), []Problem{{"resources[0].namespace", 3, "unknown key", "did you mean namespaces?"}}},
+		"unknown key in other case":      {resource("labelselector: a=b"), []Problem{{"resources[0].labelselector", 3, "unknown key", "did you mean labelSelector?"}}},
 		"unknown key near none":          {pods + "metrics: {}\n", []Problem{{"metrics", 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server, tracing, strict"}}},
 		"unknown key in a map of none":   {pods + "sinks: [{name: a, stdout: {color: true}}]\n", []Problem{{"sinks[0].stdout.color", 2, "unknown key", "no keys here"}}},
 		"unknown key that is odd":        {pods + "\"a.b\\nc\": 1\n", []Problem{{`["a_b\nc"]`, 2, "unknown key", "one of cluster, kubernetes, resources, sinks, state, server, tracing, strict"}}},
@@ -108,7 +115,7 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"nothing for a list":         {resource("namespaces:"), []Problem{{"resources[0].namespaces", 3, "nothing", "a list"}}},
 		"map for a list":             {"resources: {resource: pods}\n", []Problem{{"resources", 1, "a map", "a list"}}},
 		"string for a map":           {pods + "sinks:\n  - name: a\n    nats: nats://n\n", []Problem{{"sinks[0].nats", 4, `"nats://n"`, "a map"}}},
-		"nothing for a map":          {pods + "sinks:\n  - name: a\n    stdout:\n", []Problem{{"sinks[0].stdout", 4, "nothing", "a map"}}},
+		"nothing for a map":          {pods + "sinks:\n  - name: a\n    stdout:\n", []Problem{{"sinks[0].stdout", 4, "nothing", "{}, as it has no keys"}}},
 		"string for a map in a list": {"resources:\n  - pods\n", []Problem{{"resources[0]", 2, `"pods"`, "a map"}}},
 		"string for a bool":          {resource("dropDefaults: 'yes'"), []Problem{{"resources[0].dropDefaults", 3, `"yes"`, "true or false"}}},
 		"string for an int":          {pods + "kubernetes: {burst: many}\n", []Problem{{"kubernetes.burst", 2, `"many"`, "a whole number"}}},
@@ -213,7 +220,7 @@ func TestEveryProblemIsReportedWithPathLineValueAndExpectation(t *testing.T) {
 		"state in no dir":       {pods + "state:\n  file:\n    dir: ''\n", []Problem{{"state.file.dir", 4, "missing", "a folder such as /var/lib/kbridge"}}},
 
 		"no url":                {pods + "sinks:\n  - name: a\n    nats: {}\n", []Problem{{"sinks[0].nats.urls", 4, "none", "at least one URL such as nats://nats:4222"}}},
-		"url for urls":          {pods + "sinks:\n  - name: a\n    nats: {url: nats://n}\n", []Problem{{"sinks[0].nats.url", 4, "unknown key", "urls, perhaps"}, {"sinks[0].nats.urls", 4, "none", "at least one URL such as nats://nats:4222"}}},
+		"url for urls":          {pods + "sinks:\n  - name: a\n    nats: {url: nats://n}\n", []Problem{{"sinks[0].nats.url", 4, "unknown key", "did you mean urls?"}, {"sinks[0].nats.urls", 4, "none", "at least one URL such as nats://nats:4222"}}},
 		"url of another scheme": {pods + "sinks: [{name: a, nats: {urls: ['http://n:1']}}]\n", []Problem{{"sinks[0].nats.urls[0]", 2, `"http://n:1"`, aURL}}},
 		"url without a scheme":  {pods + "sinks: [{name: a, nats: {urls: ['nats:4222']}}]\n", []Problem{{"sinks[0].nats.urls[0]", 2, `"nats:4222"`, aURL}}},
 		"url without a host":    {pods + "sinks: [{name: a, nats: {urls: ['nats://:4222']}}]\n", []Problem{{"sinks[0].nats.urls[0]", 2, `"nats://:4222"`, aURL}}},
@@ -370,7 +377,7 @@ sinks:
 `))
 	want := `kbridge.yaml:1: cluster: "a/b", expected letters, digits, '.', '_' and '-'
 kbridge.yaml:2: kubernetes.qps: -1, expected a number from 0.001 to 1000000
-kbridge.yaml:5: resources[0].namespace: unknown key, expected namespaces, perhaps
+kbridge.yaml:5: resources[0].namespace: unknown key, did you mean namespaces?
 kbridge.yaml:7: resources[1].namespaces[0]: "Shop", expected ` + aNamespace + `
 kbridge.yaml:8: resources[1].sinks[0]: "audti", expected the name of an entry of sinks
 kbridge.yaml:11: sinks[0].nats: creds and user, expected one kind of authentication

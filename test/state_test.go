@@ -2,11 +2,13 @@ package test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,8 +29,26 @@ func TestTheStateOfARunningKbridgeIsRefusedToAnother(t *testing.T) {
 	first.ready()
 	first.stored()
 	second := start(t, cluster, configMapsOf(ns)+stateIn(dir)+rawSink(server, ""))
+	says := func(p *process, what string) {
+		t.Helper()
+		eventually(t, "it says: "+what, func() error {
+			if !strings.Contains(p.logs.String(), what) {
+				return errors.New(p.logs.String())
+			}
+			return nil
+		})
+	}
+	says(second, "another process has the state open: waiting")
 	if code := second.exitCode(); code != 1 {
 		t.Errorf("the second one ended with %d, want 1", code)
+	}
+	// While it waits it obeys a signal.
+	third := start(t, cluster, configMapsOf(ns)+stateIn(dir)+rawSink(server, ""))
+	says(third, "another process has the state open: waiting")
+	began := time.Now()
+	third.child.Signal(syscall.SIGTERM)
+	if code := third.exitCode(); code != 1 || !strings.Contains(third.logs.String(), "another process has it open") {
+		t.Errorf("the third one ended with %d after %s", code, time.Since(began))
 	}
 	if said := second.logs.String(); !strings.Contains(said, filepath.Join(dir, file.Name)) || !strings.Contains(said, "another process has it open") {
 		t.Errorf("the second one said\n%s", said)

@@ -128,6 +128,9 @@ func describe(w io.Writer, file string, cfg *config.Config) error {
 		}
 		fmt.Fprintf(&b, " -> %s\n", strings.Join(to, ", "))
 	}
+	if len(cfg.Sinks) == 0 {
+		b.WriteString("  no sinks: kbridge run starts a NATS server of its own, on 127.0.0.1, and publishes there\n")
+	}
 	for _, warning := range cfg.Warnings() {
 		fmt.Fprintf(&b, "  warning: %s\n", warning)
 	}

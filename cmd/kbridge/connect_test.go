@@ -362,7 +362,7 @@ func TestCheckConnectSaysThatPermissionsCanNotBeFoundOut(t *testing.T) {
 func TestCheckConnectLooksAtTheStateAndWhatItKnows(t *testing.T) {
 	cluster := testcluster.Shared(t)
 	dir := t.TempDir()
-	s, err := file.Open(dir)
+	s, err := file.Open(t.Context(), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

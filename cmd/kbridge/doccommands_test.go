@@ -39,8 +39,13 @@ var docCommands = map[string]string{
 	"go run ./bench -list":                    long,
 	"go run ./bench -run stdout -profile DIR": long,
 
-	"go run ./cmd/kbridge run --config examples/quickstart.yaml --embedded": "TestRunAndTailMeetInTheEmbeddedServer",
-	"go run ./cmd/kbridge tail":                                                              "TestRunAndTailMeetInTheEmbeddedServer",
+	"make build": "TestTheREADMEsExperimentWorks", // which builds the same program
+	"bin/kbridge run --config examples/quickstart.yaml --embedded":                           "TestTheREADMEsExperimentWorks",
+	"bin/kbridge tail --config examples/quickstart.yaml":                                     "TestTheREADMEsExperimentWorks",
+	"bin/kbridge rbac --config examples/quickstart.yaml":                                     "TestTheQuickstartsPermissionsAreThoseThatItNeeds",
+	"kubectl create configmap hello --from-literal=who=world":                                "TestTheREADMEsExperimentWorks",
+	"kubectl delete configmap hello":                                                         "TestTheREADMEsExperimentWorks",
+	"kill -9 $(pgrep -f 'kbridge run')":                                                      "TestTheREADMEsExperimentWorks",
 	"kbridge tail --since 10m":                                                               "TestTailReadsTheEmbeddedServerOfItsDataDirectory",
 	"kbridge tail -o json --filter 'k8s.*.apps.>'":                                           "TestTailReadsTheSinkOfTheConfiguration",
 	"kbridge run --config FILE [--kubeconfig F] [--context C] [--embedded]":                  "TestRunPublishesAndEndsWithNothingLeftRunning",
@@ -52,7 +57,7 @@ var docCommands = map[string]string{
 	"kbridge rbac --config kbridge.yaml --namespace observability --service-account kbridge": literally,
 	"kbridge ready [--url URL]":                                                              "TestReadyPrintsWhatReadyzSaysAndExitsWithIt",
 	"kbridge tail [--config FILE] [--sink NAME]":                                             "TestTailReadsTheSinkOfTheConfiguration",
-	"kbridge version":                                                                        literally,
+	"kbridge version": literally,
 
 	"helm install kbridge deploy/helm/kbridge --namespace observability --create-namespace --wait":                           ownCluster,
 	"helm upgrade --install kbridge deploy/helm/kbridge --namespace observability --values values.yaml --wait":               ownCluster,
@@ -79,7 +84,7 @@ var docCommands = map[string]string{
 func documents(t *testing.T) []string {
 	t.Helper()
 	var files []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/helm/kbridge/*.md", "examples/*.yaml", "examples/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/helm/kbridge/*.md", "examples/*.yaml", "examples/*/*.yaml", "examples/*.md"} {
 		found, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(pattern)))
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +104,7 @@ var (
 	fence   = regexp.MustCompile("^ *```([a-z]*)")
 	comment = regexp.MustCompile(`(?:^|\s+)# .*$`)
 	// typed is how a command line begins, and neither YAML, JSON, a query nor prose that is indented.
-	typed = regexp.MustCompile(`^(?:\$ |sudo |[A-Z_]+=\S+ )*([a-z][a-z0-9.-]*)(?: |$)`)
+	typed = regexp.MustCompile(`^(?:\$ |sudo |[A-Z_]+=\S+ )*([a-z][a-z0-9./-]*)(?: |$)`)
 )
 
 // commandsIn returns the commands of a document: the lines of a fence that says it is a shell's, and those that begin as
@@ -166,6 +171,9 @@ func TestEachCommandInTheDocsIsRunByATestOrMarked(t *testing.T) {
 func parses(t *testing.T, doc, command string) {
 	t.Helper()
 	words := strings.Fields(strings.NewReplacer("[", "", "]", "", "'", "").Replace(command))
+	if len(words) > 0 {
+		words[0] = strings.TrimPrefix(words[0], "bin/")
+	}
 	if rest, ok := strings.CutPrefix(strings.Join(words, " "), "go run ./cmd/kbridge "); ok {
 		words = append([]string{"kbridge"}, strings.Fields(rest)...)
 	}

@@ -61,6 +61,15 @@ func (h withoutBodies) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelDebug && h.Handler.Enabled(ctx, level)
 }
 
+// Handle implements slog.Handler. client-go's verbosities are levels between those that
+// there are, which slog writes as DEBUG+3.
+func (h withoutBodies) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level <= slog.LevelInfo {
+		r.Level = slog.LevelDebug
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
 // WithAttrs implements slog.Handler.
 func (h withoutBodies) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return withoutBodies{h.Handler.WithAttrs(attrs)}

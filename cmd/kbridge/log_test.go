@@ -44,6 +44,9 @@ func TestClientGoLogsNoBodiesAtAnyLevel(t *testing.T) {
 		if level <= slog.LevelDebug != strings.Contains(out.String(), "verbosity=4") {
 			t.Errorf("at level %d the log is\n%s", level, out.String())
 		}
+		if strings.Contains(out.String(), "DEBUG+") || strings.Contains(out.String(), "level=INFO") {
+			t.Errorf("at level %d there are levels that nobody knows, or that are not for client-go:\n%s", level, out.String())
+		}
 		for _, more := range []string{"verbosity=5", "verbosity=8", "verbosity=10"} {
 			if strings.Contains(out.String(), more) {
 				t.Errorf("at level %d %s is in the log", level, more)

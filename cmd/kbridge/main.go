@@ -49,10 +49,17 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(stderr, "kbridge: "+err.Error())
 	var usage usageError
 	var wrong *config.Error
-	if errors.As(err, &usage) || errors.As(err, &wrong) {
+	if errors.As(err, &wrong) {
+		// A line a problem, each with its place, as compilers have it.
+		fmt.Fprintln(stderr, wrong.Error())
+		return exitUsage
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintln(stderr, "kbridge: "+line)
+	}
+	if errors.As(err, &usage) {
 		return exitUsage
 	}
 	return exitFailed

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -43,5 +44,48 @@ func TestCheckTakesTheFileAsAnArgument(t *testing.T) {
 		if code, got, errs := kbridge(t, args...); code != 0 || got != want || !strings.Contains(got, "is valid") {
 			t.Errorf("%q: exit code %d, %q, %q, want %q", args, code, got, errs, want)
 		}
+	}
+}
+
+func TestExitCodesAreThoseOfTheDocs(t *testing.T) {
+	_, section, _ := strings.Cut(read(t, "docs/OPERATIONS.md"), "\n## Exit codes")
+	section, _, _ = strings.Cut(section, "\n## ")
+	if documented := matches(section, `(?m)^\| (\d+) \|`); !slices.Equal(documented, []string{"0", "1", "2"}) {
+		t.Errorf("the docs have %q", documented)
+	}
+	valid := writeConfig(t, "cluster: c\nresources: [{resource: pods}]\nsinks: [{name: out, stdout: {}}]\n")
+	wrong := writeConfig(t, "clustr: c\n")
+	for line, want := range map[string]int{
+		"version":                                   0,
+		"check " + valid:                            0,
+		"rbac --config " + valid:                    0,
+		"ready --url http://127.0.0.1:1":            exitFailed,
+		"run --config " + valid + " --kubeconfig /": exitFailed,
+		"run --config " + wrong:                     exitUsage,
+		"check " + wrong:                            exitUsage,
+		"check " + wrong + ".not":                   exitUsage,
+		"run":                                       exitUsage,
+		"tail --count -1":                           exitUsage,
+		"run --log-level loud --config " + valid:    exitUsage,
+		"walk":                                      exitUsage,
+	} {
+		if code, _, errs := kbridge(t, strings.Fields(line)...); code != want {
+			t.Errorf("kbridge %s: exit code %d, want %d: %s", line, code, want, errs)
+		}
+	}
+}
+
+func TestEachLineOfAListOfErrorsHasTheSameForm(t *testing.T) {
+	wrong := writeConfig(t, "clustr: c\nresources: [{resource: Pods}]\n")
+	_, _, errs := kbridge(t, "check", wrong)
+	for line := range strings.Lines(errs) {
+		if !strings.HasPrefix(line, wrong+":") {
+			t.Errorf("%q does not begin with its place", line)
+		}
+	}
+	_, _, errs = kbridge(t, "tail", "--count", "-1", "--color", "red")
+	lines := strings.Split(strings.TrimSpace(errs), "\n")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "kbridge: --co") || !strings.HasPrefix(lines[1], "kbridge: --co") {
+		t.Errorf("%q", lines)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"math"
 	"os"
 	"runtime/debug"
 	"time"
@@ -26,6 +27,8 @@ const (
 func boundMemory(log *slog.Logger) {
 	if limit, err := memlimit.Set(); err != nil {
 		log.Warn("the container's memory limit is not known: set GOMEMLIMIT where there is one", "err", err)
+	} else if limit == math.MaxInt64 {
+		log.Debug("no memory limit is known, and the heap is not bounded")
 	} else {
 		log.Debug("the heap is bounded", "bytes", limit)
 	}

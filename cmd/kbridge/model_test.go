@@ -386,7 +386,7 @@ func (w *world) start() {
 			defer w.mu.Unlock()
 			return &scriptedDeadLetters{w.brokers[s.Name], p}, nil
 		},
-		state: func(config.State) (state.Store, error) { return &scriptedStore{d: w.disk, p: p}, nil },
+		state: func(context.Context, config.State) (state.Store, error) { return &scriptedStore{d: w.disk, p: p}, nil },
 		tracer: func(cfg config.Tracing) (*tracing.Tracer, error) {
 			return tracing.New(cfg.SampleRatio, &scriptedCollector{w}, "test", p.reg, log), nil
 		},

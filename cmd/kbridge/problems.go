@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/kbridge-io/kbridge/informer"
 	"github.com/kbridge-io/kbridge/internal/status"
 	"github.com/kbridge-io/kbridge/sinks/stdout"
@@ -91,10 +89,15 @@ func (d *daemon) notices(now time.Time) []status.Problem {
 }
 
 func clusterProblem(err error) status.Problem {
-	if apierrors.IsForbidden(err) {
-		return problem("API server", "forbidden", err, "Let kbridge get the namespace kube-system (`kbridge rbac` prints the roles), or name the cluster in `cluster`.")
+	reason := informer.ReasonOf(err)
+	advice := watchAdvice[reason]
+	switch reason {
+	case informer.Forbidden:
+		advice = "Let kbridge get the namespace kube-system (`kbridge rbac` prints the roles), or name the cluster in `cluster`."
+	case informer.Unreachable:
+		advice = "Does it run, and is it reached from here? Does the kubeconfig name it? kbridge tries again by itself."
 	}
-	return problem("API server", "unreachable", err, "Does it run, and is it reached from here? Does the kubeconfig name it? kbridge tries again by itself.")
+	return problem("API server", string(reason), fmt.Errorf("%s: %w", unidentified(err), err), advice)
 }
 
 // resourceProblems are those of all resources. What several have in common is told once.

@@ -210,7 +210,7 @@ func (d *daemon) run(ctx context.Context, client *informer.Client) (err error) {
 	var store state.Store
 	var aside *spill.File
 	if cfg.State != nil {
-		if store, err = d.outside.state(*cfg.State); err != nil {
+		if store, err = d.outside.state(ctx, *cfg.State); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, await("closing the state", d.end(), store.Close)) }()
@@ -337,7 +337,7 @@ func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client, opti
 		}
 		if c := cause.Of(err); c != logged && ctx.Err() == nil {
 			logged = c
-			d.log.Warn("the cluster's identity is not known yet, trying again (set `cluster` in the configuration to do without)", "server", client.Host(), "err", err)
+			d.log.Warn(unidentified(err)+", trying again", "server", client.Host(), "err", err)
 		}
 		select {
 		case <-time.After(pause):
@@ -345,6 +345,21 @@ func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client, opti
 			return "", ctx.Err()
 		}
 	}
+}
+
+// unidentified says why the cluster's identity is not known: mostly because nothing is.
+func unidentified(err error) string {
+	switch informer.ReasonOf(err) {
+	case informer.Forbidden:
+		return "kbridge may not get the namespace kube-system, which identifies the cluster (set `cluster` to do without)"
+	case informer.Unauthorized:
+		return "the API server refuses the credentials"
+	case informer.Untrusted:
+		return "the API server's certificate is not trusted"
+	case informer.Unreachable, informer.Silent:
+		return "cannot reach the API server"
+	}
+	return "the API server does not say which cluster it is"
 }
 
 // settled says that what the first lists found is with the sinks, and stored.

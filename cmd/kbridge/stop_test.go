@@ -151,7 +151,7 @@ func runAndStop(t *testing.T, o outside, before func(put func(name string)), mea
 			return s, nil
 		},
 		deadLetters: func(config.Sink) (sinks.DeadLetters, error) { return o.letters, nil },
-		state:       func(config.State) (state.Store, error) { return o.store, nil },
+		state:       func(context.Context, config.State) (state.Store, error) { return o.store, nil },
 		aside:       func(config.State) (*spill.File, error) { return spilltest.Open(t), nil },
 	}
 	var log bytes.Buffer

@@ -46,7 +46,7 @@ type sink interface {
 type adapters struct {
 	sink        func(context.Context, config.Sink) (sink, error)
 	deadLetters func(config.Sink) (sinks.DeadLetters, error)
-	state       func(config.State) (state.Store, error)
+	state       func(context.Context, config.State) (state.Store, error)
 	aside       func(config.State) (*spill.File, error) // once the state is open
 	tracer      func(config.Tracing) (*tracing.Tracer, error)
 }
@@ -56,8 +56,10 @@ func adaptersOf(dataDir string, out io.Writer, reg prometheus.Registerer, log *s
 	return adapters{
 		sink:        func(ctx context.Context, cfg config.Sink) (sink, error) { return openSink(ctx, cfg, out, log) },
 		deadLetters: func(cfg config.Sink) (sinks.DeadLetters, error) { return openDeadLetters(cfg, dataDir) },
-		state:       func(cfg config.State) (state.Store, error) { return openState(cfg.File.Dir, log) },
-		aside:       func(cfg config.State) (*spill.File, error) { return spill.Open(cfg.File.Dir, reg, log) },
+		state: func(ctx context.Context, cfg config.State) (state.Store, error) {
+			return openState(ctx, cfg.File.Dir, log)
+		},
+		aside: func(cfg config.State) (*spill.File, error) { return spill.Open(cfg.File.Dir, reg, log) },
 		tracer: func(cfg config.Tracing) (*tracing.Tracer, error) {
 			collector, err := tracing.OTLP(cfg.OTLPEndpoint, version)
 			if err != nil {
@@ -179,8 +181,10 @@ func (o *output) drain(ctx context.Context, kept bool) error {
 }
 
 // openState opens the state's file, and makes it smaller where most of it is free.
-func openState(dir string, log *slog.Logger) (state.Store, error) {
-	s, err := file.Open(dir)
+func openState(ctx context.Context, dir string, log *slog.Logger) (state.Store, error) {
+	s, err := file.Open(ctx, dir, func() {
+		log.Warn("another process has the state open: waiting for it to end", "dir", dir)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func BenchmarkCommit(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 1))
 	all := pods(random, 100_000)
 	dir := b.TempDir()
-	s, err := Open(dir)
+	s, err := open(dir, lockTimeout)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func BenchmarkCommit(b *testing.B) {
 func BenchmarkLoad(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 1))
 	dir := b.TempDir()
-	s, err := Open(dir)
+	s, err := open(dir, lockTimeout)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func BenchmarkLoad(b *testing.B) {
 	mustClose(b, s)
 	b.Run("open", func(b *testing.B) {
 		for b.Loop() {
-			s, err := Open(dir)
+			s, err := open(dir, lockTimeout)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -129,7 +129,7 @@ func BenchmarkLoad(b *testing.B) {
 		}
 	})
 	b.Run("load", func(b *testing.B) {
-		s, err := Open(dir)
+		s, err := open(dir, lockTimeout)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -140,7 +140,7 @@ func TestACompactionWithoutRoomLeavesTheStateAsItIs(t *testing.T) {
 
 // compactWithoutRoom compacts where no file may be as long as the copy, and then where it may.
 func compactWithoutRoom(dir string) error {
-	s, err := Open(dir)
+	s, err := open(dir, lockTimeout)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 // commitNumbered commits one batch after the other, until it is killed, and says the
 // number of each that is stored.
 func commitNumbered(dir string) error {
-	s, err := Open(dir)
+	s, err := open(dir, lockTimeout)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func hold(s *Store, b *state.Batch) error {
 // runOutOfRoom commits with less and less room: first the file can not become longer,
 // then its pages can not be written behind some place, down to the meta pages.
 func runOutOfRoom(dir string) error {
-	s, err := Open(dir)
+	s, err := open(dir, lockTimeout)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func runOutOfRoom(dir string) error {
 			if err := s.Close(); err != nil {
 				return err
 			}
-			if s, err = Open(dir); err != nil {
+			if s, err = open(dir, lockTimeout); err != nil {
 				return err
 			}
 			if err := hold(s, last); err != nil && hold(s, b) != nil {
@@ -169,7 +169,7 @@ func startWithoutRoom(dir string) error {
 		if err != nil {
 			return err
 		}
-		s, openErr := Open(dir)
+		s, openErr := open(dir, lockTimeout)
 		if openErr == nil {
 			return fmt.Errorf("made in %d bytes: %w", room, s.Close())
 		}
@@ -180,7 +180,7 @@ func startWithoutRoom(dir string) error {
 			return fmt.Errorf("%d bytes of room left %v, %w", room, list, err)
 		}
 	}
-	s, err := Open(dir)
+	s, err := open(dir, lockTimeout)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func TestAFolderThatCanNotBeWrittenIsNamed(t *testing.T) {
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Open(plain)
+	_, err := open(plain, lockTimeout)
 	mention(t, err, plain, "not a directory")
 }
 

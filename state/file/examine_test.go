@@ -115,7 +115,7 @@ func TestAnExaminationFailsWhereAStartWould(t *testing.T) {
 			mustClose(t, s)
 			spoil(t, dir, filepath.Join(dir, Name))
 			_, examined := Examine(dir)
-			_, opened := Open(dir)
+			_, opened := open(dir, lockTimeout)
 			if examined == nil || opened == nil || !strings.Contains(opened.Error(), examined.Error()) {
 				t.Errorf("an examination gives %v, and opening %v", examined, opened)
 			}

@@ -4,6 +4,7 @@
 package file
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ const pageSize = 4096
 // that is being replaced does.
 const lockTimeout = 10 * time.Second
 
+// lockPause is how long each attempt to get it takes.
+const lockPause = 100 * time.Millisecond
+
 // Store is a state.Store in a file. One goroutine uses it.
 type Store struct {
 	path string
@@ -64,8 +68,25 @@ type Store struct {
 var _ state.Store = (*Store)(nil)
 
 // Open opens or makes the file in the folder, which is made too. All of the file is
-// read once, and compared with its checksums.
-func Open(dir string) (*Store, error) { return open(dir, lockTimeout) }
+// read once, and compared with its checksums. Where another process has it open, inUse is
+// called, once, and Open waits for a while, or until ctx ends.
+func Open(ctx context.Context, dir string, inUse func()) (*Store, error) {
+	for began := time.Now(); ; {
+		s, err := open(dir, lockPause)
+		if err == nil || !errors.Is(err, errInUse) || time.Since(began) >= lockTimeout {
+			return s, err
+		}
+		if inUse != nil {
+			inUse()
+			inUse = nil
+		}
+		select {
+		case <-time.After(lockPause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
 
 func open(dir string, wait time.Duration) (*Store, error) {
 	if err := makeDir(dir); err != nil {

@@ -128,7 +128,7 @@ func TestTheFileIsNotOpenedThroughASymbolicLink(t *testing.T) {
 		if err := os.Symlink(to, link); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open(dir)
+		_, err := open(dir, lockTimeout)
 		mention(t, err, link, "symbolic link")
 	}
 	if after, err := os.ReadFile(target); err != nil || !bytes.Equal(before, after) {
@@ -144,7 +144,7 @@ func TestAFolderThatAnybodyMayWriteToIsRefused(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Open(dir)
+	_, err := open(dir, lockTimeout)
 	mention(t, err, dir, "anybody may write to the folder")
 	if err := os.Chmod(dir, 0o775|os.ModeSetgid); err != nil { // as Kubernetes does for an fsGroup
 		t.Fatal(err)

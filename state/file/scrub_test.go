@@ -255,7 +255,7 @@ func secretsLaneAt(n int) *state.Batch {
 // scrubNumbered commits one numbered batch after the other, each with a watch besides that
 // goes at once, and says the number of each that is stored.
 func scrubNumbered(dir string) error {
-	s, err := Open(dir)
+	s, err := open(dir, lockTimeout)
 	if err != nil {
 		return err
 	}
@@ -335,7 +335,7 @@ func TestAKilledProcessLeavesResidueOnlyWhereItSaysSo(t *testing.T) {
 
 // scrubWithoutRoom scrubs where the disk takes writes up to some place of the file only.
 func scrubWithoutRoom(dir string) error {
-	s, err := Open(dir)
+	s, err := open(dir, lockTimeout)
 	if err != nil {
 		return err
 	}
@@ -416,7 +416,7 @@ func TestWhatAFailedBatchLeftIsScrubbedToo(t *testing.T) {
 }
 
 func failToCommitSecret(dir string) error {
-	s, err := Open(dir)
+	s, err := open(dir, lockTimeout)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,21 @@ func main() {
 	}
 }
 
-func say(format string, args ...any) { fmt.Printf("demo: "+format+"\n", args...) }
+// say prints a text, in lines that fit a terminal of 80 columns.
+func say(format string, args ...any) {
+	const most = 80 - len("demo: ")
+	for paragraph := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
+		line := ""
+		for word := range strings.FieldsSeq(paragraph) {
+			if line != "" && len(line)+1+len(word) > most {
+				fmt.Println("demo: " + line)
+				line = ""
+			}
+			line = strings.TrimPrefix(line+" "+word, " ")
+		}
+		fmt.Println("demo: " + line)
+	}
+}
 
 // demo is one run. Its methods are called from one goroutine.
 type demo struct {
@@ -66,9 +80,7 @@ type demo struct {
 }
 
 func demonstrate(ctx context.Context) (err error) {
-	say("kbridge turns the changes in a Kubernetes cluster into a stream of events. This starts a real API")
-	say("server and a real kbridge, changes a few objects, and shows what comes out. The first time it builds")
-	say("etcd and kube-apiserver, which takes about 11 minutes on two cores; after that, seconds.")
+	say("kbridge turns the changes in a Kubernetes cluster into a stream of events. This starts a real API server and a real kbridge, changes a few objects, and shows what comes out. The first time it builds etcd and kube-apiserver, which takes about 11 minutes on two cores; after that, seconds.")
 	d := &demo{}
 	if d.dir, err = os.MkdirTemp("", "kbridge-demo-"); err != nil {
 		return err
@@ -105,7 +117,8 @@ func demonstrate(ctx context.Context) (err error) {
 func (d *demo) explained(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() == nil {
 		lines := strings.Split(strings.TrimSpace(d.log.String()), "\n")
-		say("the end of kbridge's log:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
+		say("the end of kbridge's log:")
+		fmt.Println(strings.Join(lines[max(0, len(lines)-20):], "\n"))
 	}
 	return err
 }
@@ -279,8 +292,7 @@ func (d *demo) change(ctx context.Context, c *client) error {
 		return err
 	}
 	steps := d.steps(secret)
-	say("starting `kbridge tail` with the same configuration: it shows the snapshots that kbridge began with, which")
-	say("find nothing yet; after that, each change is followed by its line")
+	say("starting `kbridge tail` with the same configuration: it shows the snapshots that kbridge began with, which find nothing yet; after that, each change is followed by its line")
 	fmt.Println()
 	shown := newTranscript()
 	colour := "never"
