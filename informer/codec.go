@@ -239,6 +239,14 @@ func (frames frameSerializer) Decode(data []byte, _ *schema.GroupVersionKind, in
 		}
 		got.Object.Raw = got.Object.Raw[:1]
 		c.handover.put(got.Object.Raw, o)
+	case scan.Bookmark: // without a version, or of another kind
+		meta, err := scan.ReadMeta(got.Object.Raw)
+		if err != nil {
+			return nil, nil, c.errorf(err)
+		}
+		c.endInitial(&meta)
+		got.Object.Raw = got.Object.Raw[:1]
+		c.handover.put(got.Object.Raw, c.newObject(&meta))
 	}
 	return got, nil, nil
 }

@@ -96,7 +96,7 @@ const (
 	// most go on at once.
 	overdue = 30 * time.Second
 	// loggedAfter is for how long it may be down before the log says so.
-	loggedAfter = 5 * time.Second
+	loggedAfter = 10 * time.Second
 	// settles is how long a watch has to last after a failure, unless something comes on it,
 	// until it is up again: one that fails in the same way each time is not.
 	settles = 5 * time.Second
@@ -277,7 +277,7 @@ func (h *health) tell(now time.Time, log *slog.Logger) {
 	case h.down.IsZero() && h.told != "":
 		log.Info("watching again", "after", now.Sub(h.toldAt).Round(time.Second), "was", h.toldErr)
 		h.told = ""
-	case h.down.IsZero(), h.err == nil, h.live && now.Sub(h.down) < loggedAfter:
+	case h.down.IsZero(), h.err == nil, h.live && now.Sub(h.down) < loggedAfter, !h.open.IsZero(): // it may be up again
 	case ReasonOf(h.err) != h.told:
 		if h.told == "" {
 			h.toldAt = h.down

@@ -53,7 +53,7 @@ func TestAWatchThatDoesNotGoOnIsToldWithItsCause(t *testing.T) {
 		"the version is gone":        {scriptedapi.Fail(404), NotServed, "not found"},
 		"the server breaks":          {scriptedapi.Fail(500), Failed, "leader changed"},
 		"the server is not there":    {scriptedapi.Fail(503), Overloaded, "shutting down"},
-		"the server is busy":         {scriptedapi.Throttle(2 * time.Second), Overloaded, "too many requests"},
+		"the server is busy":         {scriptedapi.Throttle(30 * time.Second), Overloaded, "too many requests"},
 		"connections break":          {scriptedapi.Fault{Drop: true}, Unreachable, "EOF"},
 		"a proxy answers with HTML":  {scriptedapi.Fault{Handler: page}, Unreadable, "text/html"},
 		"the watch ends with errors": {scriptedapi.Fault{Event: &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: 500, Reason: "InternalError", Message: "etcd has no leader"}}, Failed, "etcd has no leader"},
@@ -111,6 +111,35 @@ func TestAWatchThatDoesNotGoOnIsToldWithItsCause(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAServerThatSaysHowLongToWaitIsLeftAloneForThatLong(t *testing.T) {
+	inBubble(t, selection(configMaps), twoObjects, func(b *bench) {
+		b.api.OnRequest(always(scriptedapi.Throttle(20 * time.Second)))
+		b.api.ResetRequests()
+		b.api.CutWatches()
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if n := b.api.Count(scriptedapi.List, configMaps) + b.api.Count(scriptedapi.Watch, configMaps); n > 3 {
+			t.Errorf("it is asked %d times in a minute", n)
+		}
+	})
+}
+
+func TestARestartOfTheServerMakesNoLines(t *testing.T) {
+	inBubble(t, selection(configMaps), twoObjects, func(b *bench) {
+		b.logged()
+		b.api.Down()
+		time.Sleep(3 * time.Second)
+		b.api.Up()
+		b.rest()
+		if got := b.logged(); len(got) > 0 {
+			t.Errorf("the log has %q", got)
+		}
+		if err := b.informer.Err(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestAStartThatMayNotWatchIsToldAtOnce(t *testing.T) {

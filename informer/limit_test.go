@@ -130,8 +130,8 @@ func TestAFrameThatIsTooLargeIsCountedAndTheWatchBeginsAnew(t *testing.T) {
 			if n := testutil.ToFloat64(b.metrics.errors.WithLabelValues("configmaps", "configmaps")); n == 0 {
 				t.Error("no error is counted")
 			}
-			if !strings.Contains(b.logs.String(), "kubernetes.maxObject") {
-				t.Errorf("the log does not name the limit:\n%s", b.logs)
+			if last := b.informer.Status().LastError; last == nil || !strings.Contains(last.Text, "kubernetes.maxObject") {
+				t.Errorf("the last error does not name the limit: %+v", last)
 			}
 			b.api.Create(configMaps, configMap("default", "c", nil))
 			b.rest()

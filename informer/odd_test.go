@@ -195,12 +195,15 @@ func TestABookmarkWithoutAVersionSaysNothing(t *testing.T) {
 		if got := b.recorder.position(); got != at || at == "" {
 			t.Errorf("the position is %q, and was %q", got, at)
 		}
+		if s := b.informer.Status(); s.Errors > 0 {
+			t.Errorf("it is an error: %v", s.LastError)
+		}
 	})
 }
 
 func TestAResourceThatMovesToAnotherVersionIsFollowed(t *testing.T) {
 	alpha := schema.GroupVersionResource{Group: "moving.dev", Version: "v1alpha1", Resource: "things"}
-	stable := schema.GroupVersionResource{Group: "moving.dev", Version: "v1", Resource: "things"}
+	stable := schema.GroupVersionResource{Group: "moving.dev", Version: "v2alpha1", Resource: "things"} // as long as the other: sizes tell nothing
 	setup := func(api *scriptedapi.Server) {
 		api.Register(alpha, "Thing", false)
 		for _, name := range []string{"a", "b", "c"} {
@@ -215,11 +218,11 @@ func TestAResourceThatMovesToAnotherVersionIsFollowed(t *testing.T) {
 		b.rest()
 		b.recorder.mu.Lock()
 		for _, d := range b.recorder.deltas {
-			if got := d.Resource.Source(); got != "kubernetes://test/apis/moving.dev/v1/things" {
+			if got := d.Resource.Source(); got != "kubernetes://test/apis/moving.dev/v2alpha1/things" {
 				t.Errorf("%s %s is of %s", d.Type, d.Object.Name, got)
 			}
 		}
-		if r := b.recorder.moved; r == nil || r.Version != "v1" {
+		if r := b.recorder.moved; r == nil || r.Version != stable.Version {
 			t.Errorf("the handler was told that it is %v", r)
 		}
 		restated := len(b.recorder.restated)
@@ -229,7 +232,7 @@ func TestAResourceThatMovesToAnotherVersionIsFollowed(t *testing.T) {
 			t.Errorf("%d bodies were restated, want that of c", restated)
 		}
 		b.views[0].Index.With("c", func(o *event.Object) {
-			if body, err := o.JSON(); err != nil || !bytes.Contains(body, []byte(`"moving.dev/v1"`)) {
+			if body, err := o.JSON(); err != nil || !bytes.Contains(body, []byte(`"moving.dev/v2alpha1"`)) {
 				t.Errorf("the index has %s, %v", body, err)
 			}
 		})
@@ -374,4 +377,37 @@ func TestAReplacedAuthorityIsReadAsSoonAsTheServerIsNotTrusted(t *testing.T) {
 	if _, err := client.ClusterUID(t.Context()); err != nil {
 		t.Errorf("a file that is gone is of no matter while the server is trusted: %v", err)
 	}
+}
+
+func TestAClusterScopedResourceWithNamespacesIsNamedAndStopsOnlyItsEntry(t *testing.T) {
+	r := selection(widgets)
+	r.Namespaces = []string{"shop"}
+	inBubble(t, r, nil, func(b *bench) {
+		if err := b.informer.Err(); err == nil || !strings.Contains(err.Error(), "it is cluster-scoped and can not be selected by namespaces: leave `namespaces` out") {
+			t.Errorf("Err = %v", err)
+		}
+		select {
+		case err := <-b.ended:
+			t.Errorf("it has ended: %v", err)
+			b.ended <- nil
+		default:
+		}
+		if n := strings.Count(b.logs.String(), "cluster-scoped"); n != 1 {
+			t.Errorf("the log says so %d times", n)
+		}
+	})
+}
+
+func TestAWrongNameIsAnsweredWithWhatIsMeantPerhaps(t *testing.T) {
+	r := selection(configMaps)
+	r.Resource = "configmap"
+	inBubble(t, r, nil, func(b *bench) {
+		const meant = "perhaps {resource: configmaps} is meant"
+		if err := b.informer.Err(); err == nil || !strings.Contains(err.Error(), meant) || ReasonOf(err) != NotServed {
+			t.Errorf("Err = %v", err)
+		}
+		if n := strings.Count(b.logs.String(), meant); n != 1 {
+			t.Errorf("the log says so %d times", n)
+		}
+	})
 }
