@@ -82,7 +82,7 @@ func TestPermissionsThatAreRevokedAndGivenBackAreTold(t *testing.T) {
 	eventually(t, "/readyz says so", func() error {
 		body, err := p.get("/readyz")
 		if err == nil || !strings.Contains(body, "resource configmaps: cannot watch in namespace "+ns+": ") || !strings.Contains(body, "forbidden") || !strings.Contains(body, ", since 20") {
-			return fmt.Errorf("%w: %s", err, body)
+			return errors.Join(err, errors.New(body))
 		}
 		return nil
 	})
