@@ -32,6 +32,12 @@ var docCommands = map[string]string{
 	"make release": "TestTwoReleasesOfOneCommitAreEqualAndWhole",
 	"go test ./bridge/ ./event/ ./informer/...": ci,
 
+	"go run ./examples/consumer/nats -url nats://127.0.0.1:4222 -stream KBRIDGE":            "TestTheNATSConsumerHasTheClustersObjectsWhateverHappens",
+	"go run ./examples/consumer/kafka -brokers 127.0.0.1:9092 -topic k8s.apps.deployments":  "TestTheKafkaConsumerHasTheClustersObjectsWhateverHappens",
+	"python3 -m pip install --requirement examples/consumer/python/requirements.txt":        "TestTheConsumerInPythonHasTheClustersObjectsWhateverHappens",
+	"python3 examples/consumer/python/main.py --url nats://127.0.0.1:4222 --stream KBRIDGE": "TestTheConsumerInPythonHasTheClustersObjectsWhateverHappens",
+	"curl -s http://127.0.0.1:8090": "TestTheNATSConsumerHasTheClustersObjectsWhateverHappens",
+
 	"make bench":                              long,
 	"make bench BENCH='-run jetstream -n 9'":  long,
 	"make bench BENCH=-update":                long,

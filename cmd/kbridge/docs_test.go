@@ -99,9 +99,25 @@ func TestTheFiguresOfTheComparisonAreThoseThatWereMeasured(t *testing.T) {
 	}
 }
 
+func TestTheFilesThatTheDocsLinkToExist(t *testing.T) {
+	for _, doc := range documents(t) {
+		if !strings.HasSuffix(doc, ".md") {
+			continue
+		}
+		for _, link := range matches(read(t, doc), `\]\(([^)#]+)(?:#[^)]*)?\)`) {
+			if strings.Contains(link, "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join("..", "..", filepath.Dir(doc), filepath.FromSlash(link))); err != nil {
+				t.Errorf("%s links to %s: %v", doc, link, err)
+			}
+		}
+	}
+}
+
 func TestTheTestsThatTheDocsNameExist(t *testing.T) {
 	source := testsOfTheRepository(t)
-	for _, doc := range []string{"docs/GUARANTEES.md", "docs/INSTALL.md", "docs/SECURITY.md"} {
+	for _, doc := range []string{"docs/CONSUMERS.md", "docs/GUARANTEES.md", "docs/INSTALL.md", "docs/SECURITY.md"} {
 		for _, name := range matches(read(t, doc), "`((?:Test|Fuzz)[A-Za-z0-9]+)`") {
 			if !strings.Contains(source, "func "+name+"(") {
 				t.Errorf("%s names %s, which is no test", doc, name)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/examples/consumer/mirror"
 	"github.com/kbridge-io/kbridge/sinks"
 )
 
@@ -37,11 +38,12 @@ type broker struct {
 	// What consumers make of it: of every event, of the first of each id, and of what
 	// is newer than what they have.
 	plain, once, newest consumer
-	sweeper             *sweeper
-	snapshots           map[string]*told
-	lineages            map[string]*lineage
-	unstored            map[string]time.Time // see expose: since when
-	partial, reselected map[string]bool      // by resource: see notePartial and reselect
+	// What the consumer that docs/CONSUMERS.md describes has: of every event, and of the first of each id.
+	mirror, mirrorOfOnce *mirror.Mirror
+	snapshots            map[string]*told
+	lineages             map[string]*lineage
+	unstored             map[string]time.Time // see expose: since when
+	partial, reselected  map[string]bool      // by resource: see notePartial and reselect
 }
 
 // sent is which process sent an event, and when.
@@ -78,7 +80,7 @@ func (s *stored) String() string {
 func newBroker(w *world, name string) *broker {
 	b := &broker{
 		name: name, w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.brokers)+7))), ids: map[string]*stored{}, last: map[string]int{}, acked: map[string]sent{}, open: make(chan struct{}),
-		plain: consumer{}, once: consumer{}, newest: consumer{}, sweeper: newSweeper(), snapshots: map[string]*told{}, lineages: map[string]*lineage{}, unstored: map[string]time.Time{},
+		plain: consumer{}, once: consumer{}, newest: consumer{}, mirror: mirror.New(), mirrorOfOnce: mirror.New(), snapshots: map[string]*told{}, lineages: map[string]*lineage{}, unstored: map[string]time.Time{},
 		partial: map[string]bool{}, reselected: map[string]bool{},
 	}
 	close(b.open)

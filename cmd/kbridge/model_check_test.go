@@ -16,6 +16,7 @@ import (
 
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/examples/consumer/mirror"
 	"github.com/kbridge-io/kbridge/state"
 )
 
@@ -44,61 +45,30 @@ func (c consumer) apply(e *event.Event) {
 	}
 }
 
-// sweeper is the consumer that docs/EVENTS.md describes: it passes over what is older than
-// what it has of an object, and drops at the end of a snapshot what is in its scope and has
-// had no event since its begin.
-type sweeper struct {
-	has   consumer
-	from  map[event.Key]origin
-	began map[string]int // by snapshot
-}
-
-// origin is what the consumer knows of an object's last event.
-type origin struct {
-	place  int // in the log
-	source string
-	entry  string
-	epoch  uint32
-}
-
-func newSweeper() *sweeper {
-	return &sweeper{has: consumer{}, from: map[event.Key]origin{}, began: map[string]int{}}
-}
-
-// apply takes an event that has not been there. place is its place in the log, and order
-// that of versions.
-func (c *sweeper) apply(e *event.Event, place int, order func(version string) int64) {
-	id := e.Resource.Source() + "/" + e.Snapshot
-	switch e.Type {
-	case event.SnapshotStarted:
-		c.began[id] = place
-	case event.SnapshotCompleted:
-		var data struct{ Scope event.Scope }
-		if err := json.Unmarshal([]byte(dataOf(e)), &data); err != nil {
-			panic(err)
-		}
-		for key := range c.has {
-			if c.from[key].place < c.began[id] && c.from[key].isIn(e, key.Namespace, data.Scope) {
-				delete(c.has, key)
+// asConsumed is the event as the example of a consumer reads it.
+func asConsumed(e *event.Event) mirror.Event {
+	m := mirror.Event{Epoch: e.Epoch, Inferred: e.Inferred, Truncated: e.Truncated, Data: json.RawMessage(dataOf(e))}
+	e.Attributes(func(name, value string) {
+		for attribute, field := range map[string]*string{
+			"id": &m.ID, "type": &m.Type, "cluster": &m.Cluster, "group": &m.Group, "resource": &m.Resource, "namespace": &m.Namespace,
+			"name": &m.Name, "uid": &m.UID, "resourceversion": &m.ResourceVersion, "entry": &m.Entry, "snapshot": &m.Snapshot,
+		} {
+			if attribute == name {
+				*field = value
 			}
 		}
-	case event.Verified:
-	default:
-		if has, ok := c.has[e.Key]; ok && has.uid == e.UID {
-			if was := c.from[e.Key].epoch; e.Epoch < was || e.Epoch == was && order(e.ResourceVersion) < order(has.version) && !(e.Type == event.Deleted && e.Inferred) {
-				return
-			}
-		}
-		c.has.apply(e)
-		c.from[e.Key] = origin{place, e.Resource.Source(), e.Resource.Scope.Entry, e.Epoch}
-	}
+	})
+	return m
 }
 
-// isIn says that an object which was told so is in the scope of a snapshot's marker.
-func (o origin) isIn(marker *event.Event, namespace string, s event.Scope) bool {
-	return o.source == marker.Resource.Source() && o.entry == s.Entry &&
-		(marker.Key.Namespace == "" || marker.Key.Namespace == namespace) &&
-		(len(s.Namespaces) == 0 || slices.Contains(s.Namespaces, namespace)) && !slices.Contains(s.ExcludeNamespaces, namespace)
+// mirrored is what a mirror has.
+func mirrored(m *mirror.Mirror) consumer {
+	c := consumer{}
+	m.Each(func(key string, o *mirror.Object) {
+		part := strings.Split(strings.NewReplacer("/core/", "//", "/_/", "//").Replace(key), "/")
+		c[event.Key{Group: part[1], Resource: part[2], Namespace: part[3], Name: part[4]}] = held{o.UID, o.Version}
+	})
+	return c
 }
 
 // told is what a sink has been told of a snapshot.
@@ -135,8 +105,10 @@ func (b *broker) look(s *stored) {
 	w := b.w
 	w.events++
 	b.lookAtSnapshot(s)
+	consumed := asConsumed(&s.Event)
+	b.mirror.Apply(int64(len(b.log)), consumed)
 	if !s.repeated {
-		b.sweeper.apply(&s.Event, len(b.log), w.ver)
+		b.mirrorOfOnce.Apply(int64(len(b.log)), consumed)
 	}
 	if s.Type > event.Synced {
 		return
@@ -448,7 +420,8 @@ func (w *world) converged() string {
 		}{
 			{"of every event", b.plain, asSelected, b.mayLack},
 			{"of the first of each id", b.once, asSelected, b.exposed},
-			{"of the first of each id, swept", b.sweeper.has, told, b.exposed},
+			{"of every event, by docs/CONSUMERS.md", mirrored(b.mirror), told, b.exposed},
+			{"of the first of each id, by docs/CONSUMERS.md", mirrored(b.mirrorOfOnce), told, b.exposed},
 			{"of what is newer", b.newest, asSelected, b.exposed},
 		} {
 			if w.restored && w.opaque && c.what != "of every event" {
