@@ -5,12 +5,19 @@ package install
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -176,6 +183,41 @@ func TestAnUpgradeGoesOnFromTheStateAndAWrongOneChangesNothing(t *testing.T) {
 		r.createConfigMap("upgrade", "rolled-back")
 		r.awaitEvent("rolled-back", "two")
 	})
+	t.Run("probes speak TLS where what it serves is for those with a token", func(t *testing.T) {
+		r.createCertificate("kbridge-http", "a-token-of-many-characters")
+		secured := strings.Replace(values("two"), "config:", `credentials:
+  - {secret: kbridge-http, mountPath: /etc/kbridge/http}
+config:
+  server:
+    address: ":8443"
+    auth: {tokenFile: /etc/kbridge/http/token}
+    tls: {certFile: /etc/kbridge/http/tls.crt, keyFile: /etc/kbridge/http/tls.key}`, 1)
+		before := r.get()
+		r.upgrade(secured) // waits for the kubelet's readiness probe
+		p := r.awaitReady(before)
+		c := p.Spec.Containers[0]
+		if live := c.LivenessProbe; live.HTTPGet == nil || live.HTTPGet.Scheme != corev1.URISchemeHTTPS {
+			t.Errorf("the liveness probe is %+v", live)
+		}
+		if ready := c.ReadinessProbe; ready.Exec == nil || !slices.Contains(ready.Exec.Command, "--url=https://127.0.0.1:8443") {
+			t.Errorf("the readiness probe is %+v", ready)
+		}
+		// Longer than it takes the kubelet to restart what fails its liveness probe.
+		alive := time.Now().Add(time.Duration(c.LivenessProbe.FailureThreshold*c.LivenessProbe.PeriodSeconds+5) * time.Second)
+		eventually(t, "the kubelet has probed it for long enough", func() error {
+			if left := time.Until(alive); left > 0 {
+				return errors.New(left.String())
+			}
+			return nil
+		})
+		if said := r.mustExec("kbridge", "ready", "--url", "https://127.0.0.1:8443", "--insecure-skip-tls-verify"); strings.TrimSpace(said) != "ok" {
+			t.Errorf("kbridge ready says %q", said)
+		}
+		if p := r.get(); p.Status.ContainerStatuses[0].RestartCount > 0 {
+			t.Errorf("it was restarted: %s", r.describe())
+		}
+		r.upgrade(values("two"))
+	})
 	t.Run("an uninstalled one leaves its state behind", func(t *testing.T) {
 		r.mustHelm("", "uninstall", releaseName)
 		eventually(t, "the pod goes", func() error {
@@ -195,6 +237,32 @@ func TestAnUpgradeGoesOnFromTheStateAndAWrongOneChangesNothing(t *testing.T) {
 			t.Errorf("what was told before is told again: %+v", again)
 		}
 	})
+}
+
+// createCertificate makes a Secret with a certificate of its own and a token.
+func (r *release) createCertificate(name, token string) {
+	r.t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"kbridge"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{
+		"token":   token,
+		"tls.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		"tls.key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})),
+	}}
+	if _, err := cluster.client.CoreV1().Secrets(r.namespace).Create(r.t.Context(), secret, metav1.CreateOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // awaitEvent waits for an event of the object, which names the cluster.
