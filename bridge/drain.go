@@ -3,6 +3,8 @@ package bridge
 import (
 	"context"
 	"fmt"
+
+	"github.com/kbridge-io/kbridge/internal/plural"
 )
 
 // Drain waits until all that the ports have taken is dealt with. Where the state
@@ -51,9 +53,9 @@ type LeftError struct {
 
 func (e *LeftError) Error() string {
 	if e.Behind > 0 {
-		return fmt.Sprintf("drain sink %s: %d events are not acknowledged, and it is behind on %d objects: %v", e.Sink, e.Events, e.Behind, e.Cause)
+		return fmt.Sprintf("drain sink %s: not acknowledged: %s; behind on: %s: %v", e.Sink, plural.Of(e.Events, "event"), plural.Of(e.Behind, "object"), e.Cause)
 	}
-	return fmt.Sprintf("drain sink %s: %d events are not acknowledged: %v", e.Sink, e.Events, e.Cause)
+	return fmt.Sprintf("drain sink %s: not acknowledged: %s: %v", e.Sink, plural.Of(e.Events, "event"), e.Cause)
 }
 
 func (e *LeftError) Unwrap() error { return e.Cause }

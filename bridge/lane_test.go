@@ -308,7 +308,7 @@ func TestDrainNamesWhatIsLeft(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errLate)
 		defer cancel()
 		err := r.Drain(ctx, false)
-		if want := "drain sink live: 3 events are not acknowledged: the grace period is over"; !errors.Is(err, errLate) || err.Error() != want {
+		if want := "drain sink live: not acknowledged: 3 events: the grace period is over"; !errors.Is(err, errLate) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"github.com/kbridge-io/kbridge/internal/plural"
 )
 
 // Pauses between the attempts for one event: they double from the first to the
@@ -73,7 +75,7 @@ type poisonError struct {
 }
 
 func (e *poisonError) Error() string {
-	return fmt.Sprintf("failed %d times in %s while other events were acknowledged: %v", e.attempts, e.after.Round(time.Second), e.last)
+	return fmt.Sprintf("failed %s in %s while other events were acknowledged: %v", plural.Of(e.attempts, "time"), e.after.Round(time.Second), e.last)
 }
 
 func (e *poisonError) Unwrap() error { return e.last }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kbridge-io/kbridge/informer"
+	"github.com/kbridge-io/kbridge/internal/plural"
 	"github.com/kbridge-io/kbridge/internal/status"
 	"github.com/kbridge-io/kbridge/sinks/stdout"
 )
@@ -196,7 +197,7 @@ func (o *output) notices(now time.Time) []status.Problem {
 	var notices []status.Problem
 	if s.FoldedObjects > 0 {
 		notices = append(notices, notice(about, "behind",
-			fmt.Sprintf("behind on %d objects: it gets the last state of each, and not each change", s.FoldedObjects),
+			fmt.Sprintf("behind on %s: it gets the last state of each, and not each change", plural.Of(s.FoldedObjects, "object")),
 			"Is the broker fast enough, and the window (window.bytes, window.events) large enough for its answers? It catches up by itself."))
 	}
 	if age := time.Duration(s.OldestSeconds * float64(time.Second)); age > slow && o.sink.Err() == nil {
@@ -208,7 +209,7 @@ func (o *output) notices(now time.Time) []status.Problem {
 	}
 	if last := s.DeadLetters.Last; !last.IsZero() && now.Sub(last) < newDeadLetter {
 		notices = append(notices, notice(about, "deadLetters",
-			fmt.Sprintf("%d events are in the dead letters, the last one since %s", s.DeadLetters.Events, last.Format(time.TimeOnly)),
+			fmt.Sprintf("%s in the dead letters, the last one since %s", plural.Of(s.DeadLetters.Events, "event"), last.Format(time.TimeOnly)),
 			fmt.Sprintf("Look at them in %s: each says why it was refused. No retry delivers them.", o.deadLetterTarget)))
 	}
 	return notices

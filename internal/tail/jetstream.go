@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kbridge-io/kbridge/config"
+	"github.com/kbridge-io/kbridge/internal/plural"
 	"github.com/kbridge-io/kbridge/sinks/nats"
 )
 
@@ -211,7 +212,7 @@ func (r *streamReader) begin(info *jetstream.StreamInfo) jetstream.OrderedConsum
 		r.Note("the stream was made anew: reading it from its beginning")
 		r.All, r.next = true, 0
 	case r.next > end:
-		r.Note(fmt.Sprintf("the stream ends before what was read of it: it has lost %d events", r.next-end))
+		r.Note("the stream ends before what was read of it: it has lost " + plural.Of(r.next-end, "event"))
 		r.next = end
 	case r.next > 0 && first > r.next:
 		r.lost(first - r.next)
@@ -236,7 +237,7 @@ func (r *streamReader) begin(info *jetstream.StreamInfo) jetstream.OrderedConsum
 }
 
 func (r *streamReader) lost(n uint64) {
-	text := fmt.Sprintf("lost %d events: the stream's limits removed them before they were read", n)
+	text := fmt.Sprintf("lost %s: the stream's limits removed what was not read", plural.Of(n, "event"))
 	if r.Filter != "" {
 		text = fmt.Sprintf("lost events: the stream's limits removed %d before they were read; those that match the filter are missing", n)
 	}

@@ -276,7 +276,7 @@ func TestWhatKafkaRemovedBeforeItWasReadIsReported(t *testing.T) {
 	if err := s.session(t.Context()); !errors.Is(err, errEnough) {
 		t.Fatal(err)
 	}
-	want := []string{"lost 3 events: the limits of topic lost.apps.deployments removed them before they were read", "shop/d4", "shop/d5"}
+	want := []string{"lost 3 events: the limits of topic lost.apps.deployments removed what was not read", "shop/d4", "shop/d5"}
 	if got := lines[1:]; !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/fetch"
 	"github.com/segmentio/kafka-go/protocol/listoffsets"
 
+	"github.com/kbridge-io/kbridge/internal/plural"
 	"github.com/kbridge-io/kbridge/sinks/kafka"
 )
 
@@ -200,7 +201,7 @@ func (r *topicReader) begin(ctx context.Context) error {
 func (r *topicReader) regain(p *partition, first int64) {
 	switch {
 	case p.next < first:
-		r.Note(fmt.Sprintf("lost %d events: the limits of topic %s removed them before they were read", first-p.next, p.topic))
+		r.Note(fmt.Sprintf("lost %s: the limits of topic %s removed what was not read", plural.Of(first-p.next, "event"), p.topic))
 		p.next = first
 	case p.next > p.end:
 		if time.Since(r.renewed[p.topic]) > time.Minute {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/kbridge-io/kbridge/internal/plural"
 )
 
 // stateLimit bounds the states that are kept to compare with, in bytes.
@@ -195,12 +197,7 @@ func markerText(e *Event) string {
 	return text + ", " + objects(*d.Count)
 }
 
-func objects(n int) string {
-	if n == 1 {
-		return "1 object"
-	}
-	return fmt.Sprintf("%d objects", n)
-}
+func objects(n int) string { return plural.Of(n, "object") }
 
 // marks are what is special about the event.
 func (p *Printer) marks(e *Event) []segment {

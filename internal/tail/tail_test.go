@@ -264,7 +264,7 @@ func TestReadingGoesOnWhereItWasWhenTheServerComesBack(t *testing.T) {
 
 func TestEventsThatAreGoneBeforeTheyAreReadAreReported(t *testing.T) {
 	for name, c := range map[string]struct{ filter, note string }{
-		"all":      {"", "# lost 2 events: the stream's limits removed them before they were read"},
+		"all":      {"", "# lost 2 events: the stream's limits removed what was not read"},
 		"filtered": {"k8s.>", "# lost events: the stream's limits removed 2 before they were read; those that match the filter are missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
