@@ -372,7 +372,7 @@ func TestADrainThatEndsEarlyNamesWhatIsBehind(t *testing.T) {
 		defer cancel()
 		err := r.Drain(ctx, false)
 		var left *LeftError
-		if !errors.As(err, &left) || left.Events != 4 || left.Behind != 2 || !strings.Contains(err.Error(), "behind on 2 objects: too late") {
+		if !errors.As(err, &left) || left.Events != 4 || left.Behind != 2 || !strings.Contains(err.Error(), "behind on: 2 objects: too late") {
 			t.Errorf("%v", err)
 		}
 	})
