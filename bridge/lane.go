@@ -298,8 +298,8 @@ func (l *Lane) answered(e *entry, err error) {
 	switch {
 	case err == nil:
 		l.acknowledged++
-		l.outage.over(l.log)
 		l.settle(e, true)
+		l.outage.acknowledged(l.log)
 	case errors.Is(err, sinks.ErrPermanent):
 		if l.opts.Truncate && errors.Is(err, sinks.ErrTooLarge) && !e.event.Truncated && l.truncate(e) {
 			return
@@ -342,6 +342,7 @@ func (l *Lane) truncate(e *entry) bool {
 func (l *Lane) settle(e *entry, acknowledged bool) {
 	p, key := e.port, e.event.Key
 	e.dealt = true
+	l.outage.dealt(e)
 	if e.next == nil {
 		delete(l.keys, key)
 	} else {

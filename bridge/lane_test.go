@@ -521,6 +521,35 @@ func TestAnOutageIsLoggedWhenItBeginsAndEndsAndNowAndThen(t *testing.T) {
 	})
 }
 
+func TestWhatPassesBesideAFailureIsNoEndOfIt(t *testing.T) {
+	for name, attempts := range map[string]int{"until it passes": 0, "until it is given up": 20} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var refused atomic.Bool
+				refused.Store(true)
+				r := newRig(t, func(_ context.Context, e *event.Event, done func(error)) {
+					if e.Key.Name == "bad" && refused.Load() {
+						done(errAgain)
+						return
+					}
+					done(nil)
+				}, poison(attempts, 0))
+				f, _ := r.feed()
+				r.send(f, update("bad", 1, 10))
+				r.pass(f, 10, time.Second)
+				if log := r.log.String(); strings.Contains(log, "published again") || !strings.Contains(log, "publish failed") {
+					t.Errorf("while it still fails the log is\n%s", log)
+				}
+				refused.Store(attempts > 0)
+				r.pass(f, 300, time.Second)
+				if n := strings.Count(r.log.String(), "published again"); n != 1 {
+					t.Errorf("its end is told %d times:\n%s", n, r.log)
+				}
+			})
+		})
+	}
+}
+
 func TestOneObjectThatFailsAmongManyThatPassDoesNotFloodTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(_ context.Context, e *event.Event, done func(error)) {

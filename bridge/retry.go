@@ -125,14 +125,15 @@ func (b *byDue) Pop() any {
 }
 
 // outage logs a sink's failures: the first of a row and every logEvery another one,
-// and the end of a row that was logged. Rows that follow each other sooner, as when
-// the sink refuses one object and takes the others, are told once in logEvery. The
-// lane's mutex guards it.
+// and the end of a row that was logged. A row lasts until all that failed in it was
+// acknowledged or given up. Rows that follow each other sooner are told once in
+// logEvery. The lane's mutex guards it.
 type outage struct {
-	began  time.Time
-	logged time.Time
-	count  int
-	told   bool // a failure of this row was logged
+	began   time.Time
+	logged  time.Time
+	count   int
+	failing int  // events that have failed and are not dealt with
+	told    bool // a failure of this row was logged
 }
 
 const logEvery = 30 * time.Second
@@ -142,14 +143,26 @@ func (o *outage) failed(log *slog.Logger, now time.Time, err error, e *entry) {
 		o.began = now
 	}
 	o.count++
+	if e.attempts == 0 {
+		o.failing++
+	}
 	if now.Sub(o.logged) >= logEvery {
 		o.logged, o.told = now, true
 		log.Warn("publish failed, trying again", "id", e.event.ID, "attempt", e.attempts+1, "failures", o.count, "err", err)
 	}
 }
 
-func (o *outage) over(log *slog.Logger) {
-	if o.count == 0 {
+// dealt notes that an event is acknowledged or given up.
+func (o *outage) dealt(e *entry) {
+	if e.attempts > 0 {
+		o.failing--
+	}
+}
+
+// acknowledged ends the row if nothing of it is left: that some other event passes does
+// not mean that those do which failed.
+func (o *outage) acknowledged(log *slog.Logger) {
+	if o.count == 0 || o.failing > 0 {
 		return
 	}
 	if o.told {
