@@ -84,11 +84,14 @@ func TestWhatIsRiskyWithKafkaIsWarnedOf(t *testing.T) {
 		kafka(broker, "cleanupPolicy: compact", "tombstones: true"):                                                           nil,
 		kafka(broker, "topicPolicy: require", "replication: 1"):                                                               nil,
 		kafka(broker, "tls: {}", "sasl: {mechanism: PLAIN, user: u, passwordFile: /p}"):                                       nil,
-		kafka(broker, "acks: one"):                                           {"sinks[0].kafka.acks: what only the leader has is lost, though acknowledged, when that broker fails"},
-		kafka(broker, "acks: none"):                                          {"sinks[0].kafka.acks: without acknowledgements events are lost unnoticed, and too large ones are not kept as dead letters"},
-		kafka(broker, "replication: 1"):                                      {"sinks[0].kafka.replication: what a topic without copies has is lost with its broker"},
-		kafka(broker, "cleanupPolicy: 'compact,delete'"):                     {"sinks[0].kafka.tombstones: without them a compacted topic keeps the last state of every object that was ever deleted"},
-		kafka(broker, "sasl: {mechanism: PLAIN, user: u, passwordFile: /p}"): {"sinks[0].kafka.sasl: PLAIN without tls sends the password in clear"},
+		kafka(broker, "acks: one"):                                               {"sinks[0].kafka.acks: what only the leader has is lost, though acknowledged, when that broker fails"},
+		kafka(broker, "acks: none"):                                              {"sinks[0].kafka.acks: without acknowledgements events are lost unnoticed, and too large ones are not kept as dead letters"},
+		kafka("brokers: ['n.servicebus.windows.net:9093']"):                      {"sinks[0].kafka.compression: Azure Event Hubs does not take zstd: set it to gzip, in the Premium and Dedicated tiers, or to none"},
+		kafka("brokers: ['n.servicebus.windows.net:9093']", "compression: none"): nil,
+		kafka("brokers: ['n.servicebus.windows.net:9093']", "compression: gzip"): nil,
+		kafka(broker, "replication: 1"):                                          {"sinks[0].kafka.replication: what a topic without copies has is lost with its broker"},
+		kafka(broker, "cleanupPolicy: 'compact,delete'"):                         {"sinks[0].kafka.tombstones: without them a compacted topic keeps the last state of every object that was ever deleted"},
+		kafka(broker, "sasl: {mechanism: PLAIN, user: u, passwordFile: /p}"):     {"sinks[0].kafka.sasl: PLAIN without tls sends the password in clear"},
 	} {
 		if diff := cmp.Diff(want, mustParse(t, text+state).Warnings()); diff != "" {
 			t.Errorf("in\n%s\n%s", text, diff)

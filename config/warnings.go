@@ -94,6 +94,9 @@ func (w *warnings) kafka(path string, k *Kafka) {
 	case AcksNone:
 		w.add(path+".acks", "without acknowledgements events are lost unnoticed, and too large ones are not kept as dead letters")
 	}
+	if k.Compression != CompressionNone && k.Compression != CompressionGzip && slices.ContainsFunc(k.Brokers, isEventHubs) {
+		w.add(path+".compression", "Azure Event Hubs does not take %s: set it to gzip, in the Premium and Dedicated tiers, or to none", k.Compression)
+	}
 	if k.TopicPolicy == TopicCreate && k.Replication == 1 {
 		w.add(path+".replication", "what a topic without copies has is lost with its broker")
 	}
@@ -101,6 +104,9 @@ func (w *warnings) kafka(path string, k *Kafka) {
 		w.add(path+".tombstones", "without them a compacted topic keeps the last state of every object that was ever deleted")
 	}
 }
+
+// isEventHubs says that the address is one of Azure Event Hubs, of any of Azure's clouds.
+func isEventHubs(address string) bool { return strings.Contains(address, ".servicebus.") }
 
 func appendNew(list []string, s string) []string {
 	if slices.Contains(list, s) {

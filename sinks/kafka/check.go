@@ -49,6 +49,7 @@ func Check(ctx context.Context, sink config.Sink, samples []sinks.Sample, found 
 		return
 	}
 	conns = append(conns, p.brokers(ctx, cluster)...)
+	p.codec()
 	if err := p.topics(cluster); err != nil {
 		found.Gap("ask %s about topics: %v", p.conn.address, check.Reason(ctx, err))
 	}
@@ -137,6 +138,17 @@ func (p *probe) brokers(ctx context.Context, cluster *metadata.Response) []*conn
 		p.found.OK("logged in%s at %s; brokers of the cluster: %d", as, p.conn.address, len(cluster.Brokers))
 	}
 	return conns
+}
+
+// zstdSince is the version of requests to store since which brokers take zstd.
+const zstdSince = 7
+
+// codec says whether the brokers are too old for the codec of the batches. Of others they
+// do not tell which they take.
+func (p *probe) codec() {
+	if version := p.conn.offered[protocol.Produce]; p.cfg.Compression == config.CompressionZstd && version < zstdSince {
+		p.found.Gap("the brokers are too old for batches in zstd: set kafka.compression to gzip or none")
+	}
 }
 
 // topics judges those that are there, and says which a start would create.

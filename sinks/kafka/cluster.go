@@ -37,7 +37,7 @@ func (s *Sink) run(ctx context.Context) {
 		if err == nil {
 			looked, err = s.watch(ctx, c)
 			c.close()
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && !endedIdle(err) {
 				s.count(&s.stats.Failures.Connect)
 			}
 		}

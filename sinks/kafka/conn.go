@@ -29,6 +29,9 @@ const (
 	// before the first request of ours: TLS, versions and SASL with its token.
 	connectTimeout   = 5 * time.Second
 	handshakeTimeout = 10 * time.Second
+	// idleDoubt is how long a connection has to be idle for its end to be no failure:
+	// brokers close such ones (connections.max.idle.ms), and so do firewalls.
+	idleDoubt = 500 * time.Millisecond
 )
 
 // dialer makes connections as the configuration says. It is safe for concurrent use.
@@ -55,6 +58,7 @@ type conn struct {
 	kafka   *protocol.Conn
 	end     func() bool
 	expires time.Time // the broker ends the session then; zero: never
+	used    time.Time // when it was made, or its last answer came
 }
 
 // dial connects and logs in. Files of certificates and secrets are read for each
@@ -73,6 +77,7 @@ func (d *dialer) dial(ctx context.Context, address string) (*conn, error) {
 		}
 		return nil, err
 	}
+	c.used = time.Now()
 	return c, nil
 }
 
@@ -192,17 +197,38 @@ func (c *conn) offers(key protocol.ApiKey) bool {
 func (c *conn) expired(now time.Time) bool { return !c.expires.IsZero() && now.After(c.expires) }
 
 // ask sends a request and waits for its answer. After an error the connection is of
-// no use.
+// no use. An idleError says that it had ended while nobody used it.
 func (c *conn) ask(req protocol.Message, timeout time.Duration) (protocol.Message, error) {
+	idle := time.Since(c.used) >= idleDoubt
+	if idle && c.ended() {
+		return nil, &idleError{err: io.EOF}
+	}
 	_ = c.raw.SetDeadline(time.Now().Add(timeout)) // fails where the request does
 	m, err := c.kafka.RoundTrip(req)
 	switch {
 	case err == nil:
+		c.used = time.Now()
 		return m, nil
+	case idle && closedByPeer(err):
+		return nil, &idleError{err: err, sent: true}
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return nil, &timeoutError{after: timeout}
 	}
 	return nil, err
+}
+
+// idleError is the end of a connection that was idle, which another one makes good.
+type idleError struct {
+	err  error
+	sent bool // the request had been sent: it may have been read before the end
+}
+
+func (e *idleError) Error() string { return "closed while it was idle: " + e.err.Error() }
+func (e *idleError) Unwrap() error { return e.err }
+
+func endedIdle(err error) bool {
+	var idle *idleError
+	return errors.As(err, &idle)
 }
 
 func (c *conn) close() {

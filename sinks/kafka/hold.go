@@ -34,6 +34,7 @@ func (s *Sink) sweep(ctx context.Context) {
 func (s *Sink) giveUp(now time.Time) {
 	var ends []ended
 	var reports []*aboutPartition
+	var mended []string
 	s.mu.Lock()
 	for _, t := range s.topics {
 		if err := s.absence(t); err != nil {
@@ -44,6 +45,9 @@ func (s *Sink) giveUp(now time.Time) {
 		}
 		for _, p := range t.partitions {
 			err := p.trouble()
+			if err == nil && !p.refused.None() && p.recovered(now) {
+				mended = append(mended, partitionProblem(t.name, p.index))
+			}
 			if err == nil || len(p.items) == 0 {
 				continue
 			}
@@ -65,6 +69,9 @@ func (s *Sink) giveUp(now time.Time) {
 	s.mu.Unlock()
 	for _, about := range reports {
 		s.report(partitionProblem(about.topic, about.partition), about)
+	}
+	for _, key := range mended {
+		s.mended(key)
 	}
 	s.recycle(ends)
 }

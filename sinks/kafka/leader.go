@@ -8,6 +8,8 @@ import (
 
 	client "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/kbridge-io/kbridge/sinks"
 )
 
 type topicState int
@@ -97,7 +99,7 @@ func (s *Sink) learnPartitions(ctx context.Context, r *metadata.ResponseTopic) (
 		t.partitions = t.partitions[:count]
 	}
 	for i := len(t.partitions); i < count; i++ {
-		t.partitions = append(t.partitions, &partition{topic: t, index: int32(i), err: errNoLeader, leaderless: time.Now(), floor: t.floor})
+		t.partitions = append(t.partitions, &partition{topic: t, index: int32(i), err: errNoLeader, leaderless: time.Now(), floor: t.floor, refused: sinks.NewRefused(s.cfg.AckTimeout)})
 	}
 	for i := range r.Partitions {
 		if m := &r.Partitions[i]; int(m.PartitionIndex) < count {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/kbridge-io/kbridge/sinks"
 )
 
 // partition is one partition of a topic.
@@ -23,10 +25,11 @@ type partition struct {
 	limit   int  // what a batch may have after a larger one was refused, or 0
 	// again is how many of the items, from the first, make the next batch, because they
 	// made one that may be stored: the broker knows it by its sequence.
-	again int
-	gone  bool // the topic was made anew and has fewer; what is under way ends it
-	me    identity
-	floor int16 // the least epoch of me
+	again   int
+	refused sinks.Refused // by key, what waits in the lane for its next attempt
+	gone    bool          // the topic was made anew and has fewer; what is under way ends it
+	me      identity
+	floor   int16 // the least epoch of me
 }
 
 // trouble is why the partition cannot get anything now, or nil.
@@ -41,6 +44,11 @@ func (p *partition) trouble() error {
 }
 
 var errNoLeader = errors.New("the partition has no leader")
+
+// recovered says that all that was refused has been stored, or is not tried again.
+func (p *partition) recovered(now time.Time) bool {
+	return p.refused.None() || p.refused.Err(now) == nil
+}
 
 // list puts the partition into its leader's list if there is something to send.
 func (p *partition) list() {

@@ -17,6 +17,7 @@ import (
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/internal/kafkabroker"
+	"github.com/kbridge-io/kbridge/sinks"
 	"github.com/kbridge-io/kbridge/sinks/sinktest"
 )
 
@@ -104,6 +105,26 @@ func TestAProblemIsNewWhenItsCauseIs(t *testing.T) {
 	}
 	if p.over(partitionProblem("a", 1)) == nil || p.err() != nil || len(p.causes) != 0 {
 		t.Errorf("after all are over there is %v", p)
+	}
+}
+
+// A dead letter is not tried again, and nothing may be published to its partition for long.
+func TestWhatIsGivenUpIsNoProblemOfItsPartitionAnyMore(t *testing.T) {
+	s := &Sink{log: slog.New(slog.DiscardHandler), topics: map[string]*topic{}}
+	s.problems.init()
+	p := &partition{topic: &topic{name: "a"}, leader: &broker{}, refused: sinks.NewRefused(time.Second)}
+	p.topic.partitions = []*partition{p}
+	s.topics["a"] = p.topic
+	now := time.Now()
+	p.refused.Note("key", io.ErrUnexpectedEOF, now)
+	s.problems.note(partitionProblem("a", 0), &aboutPartition{"a", 0, io.ErrUnexpectedEOF})
+	s.giveUp(now.Add(time.Minute))
+	if s.Err() == nil {
+		t.Error("it is over while it may still be tried")
+	}
+	s.giveUp(now.Add(2 * time.Minute))
+	if err := s.Err(); err != nil {
+		t.Errorf("it is still %v", err)
 	}
 }
 

@@ -2,11 +2,13 @@ package kafka
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	client "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/produce"
 
+	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/sinks"
 )
 
@@ -17,6 +19,7 @@ type verdict struct {
 	records   map[int]string // what is wrong with single records
 	ambiguous bool           // it may be in the log nevertheless
 	tooLarge  bool           // its topic does not take as much
+	again     bool           // it goes over another connection, as it was
 }
 
 // judge reads a broker's answer for one partition.
@@ -56,7 +59,12 @@ func (w *worker) settle(b *batch, v verdict) {
 		s.stats.Records += uint64(b.count)
 		s.stats.Sent += uint64(b.size())
 		for _, it := range b.items {
-			ends = s.leave(ends, it, nil)
+			ends = s.end(ends, p, it, nil)
+		}
+	case v.again:
+		p.unshift(b.items)
+		if v.ambiguous || b.repeat {
+			p.again = len(b.items)
 		}
 	default:
 		// A repeat that does not come to its end leaves open whether the first one is stored.
@@ -76,10 +84,11 @@ func (w *worker) settle(b *batch, v verdict) {
 	if p.listed {
 		p.leader.nudge()
 	}
+	mended := v.err == nil && p.recovered(time.Now())
 	s.mu.Unlock()
 	// Before the events end, so that Err says no more than they do.
 	switch {
-	case v.err == nil:
+	case mended:
 		s.mended(partitionProblem(p.topic.name, p.index))
 	case report != nil && !errors.Is(report, sinks.ErrClosed):
 		s.report(partitionProblem(p.topic.name, p.index), report)
@@ -87,6 +96,18 @@ func (w *worker) settle(b *batch, v verdict) {
 	s.recycle(ends)
 	clear(b.items)
 	clear(b.owners)
+}
+
+// end takes an item out of the window, and keeps whether what is for its key was refused.
+func (s *Sink) end(ends []ended, p *partition, it *item, err error) []ended {
+	switch {
+	case err == nil && p.refused.None(): // most of the time
+	case err == nil, errors.Is(err, sinks.ErrPermanent):
+		p.refused.Ended(string(it.key))
+	case !errors.Is(err, sinks.ErrClosed):
+		p.refused.Note(string(it.key), err, time.Now())
+	}
+	return s.leave(ends, it, err)
 }
 
 // refused decides what becomes of the events of a batch that was not acknowledged. It
@@ -97,7 +118,7 @@ func (s *Sink) refused(ends []ended, b *batch, v verdict, by *broker) ([]ended, 
 	about := error(&aboutPartition{p.topic.name, p.index, v.err})
 	all := func(err error) {
 		for _, it := range b.items {
-			ends = s.leave(ends, it, err)
+			ends = s.end(ends, p, it, err)
 		}
 	}
 	switch r := v.refusal; {
@@ -136,9 +157,29 @@ func (s *Sink) refused(ends []ended, b *batch, v verdict, by *broker) ([]ended, 
 		s.wantCluster()
 		return ends, nil
 	default:
+		about = &aboutPartition{p.topic.name, p.index, s.explain(r)}
 		all(about)
 	}
 	return ends, about
+}
+
+// explain adds the key of the configuration to a refusal that says little.
+func (s *Sink) explain(r *refusal) error {
+	codec := s.cfg.Compression
+	switch {
+	case codec == config.CompressionNone:
+	case r.code == client.UnsupportedCompressionType, r.code == client.UnsupportedForMessageFormat:
+		return fmt.Errorf("%w (the brokers do not take batches in %s: set kafka.compression to %s)", r, codec, otherCodecs(codec))
+	}
+	return r
+}
+
+// otherCodecs are those that brokers are likely to take which do not take this one.
+func otherCodecs(c config.Compression) string {
+	if c == config.CompressionGzip {
+		return "none"
+	}
+	return "gzip or none"
 }
 
 // invalid ends the events that the broker names and lets the others wait again. Where
@@ -147,7 +188,7 @@ func (s *Sink) invalid(ends []ended, b *batch, v verdict, about error) []ended {
 	p := b.partition
 	if len(v.records) == 0 {
 		if len(b.items) == 1 {
-			return s.leave(ends, b.items[0], sinks.Permanent(about))
+			return s.end(ends, p, b.items[0], sinks.Permanent(about))
 		}
 		p.halve(b)
 		return ends
@@ -160,14 +201,14 @@ func (s *Sink) invalid(ends []ended, b *batch, v verdict, about error) []ended {
 	}
 	if len(bad) == 0 {
 		for _, it := range b.items {
-			ends = s.leave(ends, it, about)
+			ends = s.end(ends, p, it, about)
 		}
 		return ends
 	}
 	good := make([]*item, 0, len(b.items))
 	for _, it := range b.items {
 		if err := bad[it]; err != nil {
-			ends = s.leave(ends, it, err)
+			ends = s.end(ends, p, it, err)
 		} else {
 			good = append(good, it)
 		}
@@ -198,7 +239,7 @@ func (s *Sink) restamp(ends []ended, b *batch, v verdict, about error) ([]ended,
 			kept = append(kept, it)
 		default:
 			report = about
-			ends = s.leave(ends, it, about)
+			ends = s.end(ends, b.partition, it, about)
 		}
 	}
 	b.partition.unshift(kept)

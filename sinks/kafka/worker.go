@@ -28,7 +28,6 @@ const (
 type worker struct {
 	*broker
 	conn    *conn
-	used    time.Time
 	resume  time.Time // the broker asked us to send nothing before
 	pause   sinks.Backoff
 	encoder *encoder
@@ -85,7 +84,7 @@ func (w *worker) await(ctx context.Context) bool {
 			wait = time.Hour
 		}
 		if w.conn != nil {
-			idle := w.used.Add(idleTimeout).Sub(now)
+			idle := w.conn.used.Add(idleTimeout).Sub(now)
 			if idle <= 0 {
 				w.hangUp()
 			} else {
@@ -127,7 +126,7 @@ func (w *worker) connected(ctx context.Context) bool {
 		return false
 	}
 	w.pause.Reset()
-	w.conn, w.used = c, time.Now()
+	w.conn = c
 	w.sink.mu.Lock()
 	w.sink.stats.Connects++
 	w.err = nil
@@ -189,19 +188,9 @@ func (w *worker) send(ctx context.Context) {
 		return
 	}
 	m, err := w.conn.ask(req, s.cfg.AckTimeout)
-	w.used = time.Now()
 	if err != nil {
 		w.hangUp()
-		if ctx.Err() != nil {
-			err = sinks.ErrClosed
-		} else {
-			err = fmt.Errorf("broker %d at %s: %w", w.id, w.where(), err)
-			s.count(&s.stats.Failures.Connect)
-			w.failed(err)
-		}
-		for _, b := range sent {
-			w.settle(b, verdict{err: err, ambiguous: true})
-		}
+		w.unanswered(ctx, sent, err)
 		return
 	}
 	if req.Acks == 0 {
@@ -211,8 +200,40 @@ func (w *worker) send(ctx context.Context) {
 		return
 	}
 	answer := m.(*produce.Response)
-	w.resume = w.used.Add(time.Duration(answer.ThrottleTimeMs) * time.Millisecond)
+	w.resume = w.conn.used.Add(time.Duration(answer.ThrottleTimeMs) * time.Millisecond)
 	w.answer(answer, sent)
+}
+
+// unanswered ends the batches of a request that got no answer because of err. The
+// connection is gone.
+func (w *worker) unanswered(ctx context.Context, sent []*batch, err error) {
+	s := w.sink
+	idle := (*idleError)(nil)
+	again := errors.As(err, &idle) && (!idle.sent || recognised(sent))
+	switch {
+	case ctx.Err() != nil:
+		err, again = sinks.ErrClosed, false
+	case again:
+		// The next connection says whether anything is wrong with the broker.
+	default:
+		err = fmt.Errorf("broker %d at %s: %w", w.id, w.where(), err)
+		s.count(&s.stats.Failures.Connect)
+		w.failed(err)
+	}
+	for _, b := range sent {
+		w.settle(b, verdict{err: err, again: again, ambiguous: idle == nil || idle.sent})
+	}
+}
+
+// recognised says that a broker would know each of the batches by its sequence, were it
+// to come twice.
+func recognised(batches []*batch) bool {
+	for _, b := range batches {
+		if b.producer == noProducer {
+			return false
+		}
+	}
+	return true
 }
 
 // encode puts the batches into the request, and returns them but for those that need

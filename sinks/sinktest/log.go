@@ -29,5 +29,12 @@ func (l *Log) String() string {
 	return l.lines.String()
 }
 
+// Reset forgets what was logged.
+func (l *Log) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines.Reset()
+}
+
 // Count is how often the text is in the log.
 func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
