@@ -176,6 +176,14 @@ type NATS struct {
 	TLS *TLS `yaml:"tls"`
 	// How long to wait for the stream's acknowledgement before an event is published again: `100ms` to `24d`.
 	AckTimeout time.Duration `yaml:"ackTimeout"`
+	// What the subjects of answers begin with, for an account that may not subscribe to `_INBOX.>`: `_INBOX_kbridge`, say.
+	InboxPrefix string `yaml:"inboxPrefix"`
+	// The JetStream domain that has the stream, where it is another one than that of the servers in `urls`: `hub`, say, of leaf nodes.
+	Domain string `yaml:"domain"`
+	// What the subjects of JetStream's API begin with, where an account imports it under another name than `$JS.API`. Not beside `domain`.
+	APIPrefix string `yaml:"apiPrefix"`
+	// How large a message may be, with its headers: a larger event counts as one that the server does not take. `0` is the server's own limit. For leaf nodes, whose hub takes less than they do.
+	MaxPayload Size `yaml:"maxPayload"`
 }
 
 // Stream describes the JetStream stream. Everything but the name matters only

@@ -29,7 +29,8 @@ func againstSchema(t *testing.T, schema *jsonschema.Schema, text string) error {
 	return schema.Validate(doc)
 }
 
-// documented returns the files of examples/ and the YAML of docs/CONFIG.md.
+// documented returns the files of examples/, the YAML of docs/CONFIG.md, and what the docs
+// of single sinks say of them.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -51,6 +52,21 @@ func documented(t *testing.T) map[string]string {
 	for _, m := range regexp.MustCompile("(?ms)^ *```yaml\n(.*?)^ *```$").FindAllStringSubmatch(string(docs), -1) {
 		// A block within a list is indented, which YAML does not mind.
 		texts["CONFIG.md: "+strings.TrimSpace(m[1])] = m[1]
+	}
+	for _, kind := range []string{"nats", "kafka"} {
+		name := strings.ToUpper(kind) + ".md"
+		docs, err := os.ReadFile("../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What stands under the sink's key, indented as a block.
+		blocks := regexp.MustCompile("(?m)^    "+kind+":\n(      .*\n)+").FindAllString(string(docs), -1)
+		if len(blocks) == 0 {
+			t.Fatalf("%s has no settings", name)
+		}
+		for _, block := range blocks {
+			texts[name+": "+block] = "resources:\n  - resource: pods\nsinks:\n  - name: live\n" + block
+		}
 	}
 	if len(texts) < 8 {
 		t.Fatalf("only %d texts found", len(texts))

@@ -25,6 +25,9 @@ import (
 
 const module = "github.com/nats-io/nats-server/v2"
 
+// Store stands for the folder of a server's store in its configuration.
+const Store = "STORE"
+
 // readyTimeout is generous: tests share their machine.
 const readyTimeout = 30 * time.Second
 
@@ -40,7 +43,8 @@ type Server struct {
 }
 
 // New starts a server, which ends with the test. The config has further lines of a
-// nats-server's configuration file, such as an authorization block.
+// nats-server's configuration file, such as an authorization block. One that has settings
+// of its own for JetStream names the folder of its store as Store has it.
 func New(t testing.TB, config string) *Server {
 	t.Helper()
 	s := Reserve(t, config)
@@ -183,7 +187,13 @@ func (s *Server) end(sig syscall.Signal) {
 
 func (s *Server) writeConfig(path string) {
 	s.t.Helper()
-	text := fmt.Sprintf("host: 127.0.0.1\nport: %d\njetstream {store_dir: %q}\n%s\n", s.port, filepath.Join(s.dir, "store"), s.config)
+	store, config := strconv.Quote(filepath.Join(s.dir, "store")), s.config
+	if strings.Contains(config, Store) {
+		config = strings.ReplaceAll(config, Store, store)
+	} else {
+		config = fmt.Sprintf("jetstream {store_dir: %s}\n%s", store, config)
+	}
+	text := fmt.Sprintf("host: 127.0.0.1\nport: %d\n%s\n", s.port, config)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		s.t.Fatalf("write the configuration of nats-server: %v", err)
 	}

@@ -80,7 +80,7 @@ func (r *streamReader) session(ctx context.Context) error {
 			}
 		}
 	})
-	err = r.follow(reading, nc, source.Stream.Name)
+	err = r.follow(reading, nc, source)
 	switch {
 	case isFinal(err):
 		return err
@@ -120,8 +120,9 @@ func lost(nc *client.Conn) error {
 }
 
 // follow hands on the stream's messages until ctx ends or the consumer breaks.
-func (r *streamReader) follow(ctx context.Context, nc *client.Conn, name string) error {
-	js, err := jetstream.New(nc)
+func (r *streamReader) follow(ctx context.Context, nc *client.Conn, source config.NATS) error {
+	name := source.Stream.Name
+	js, err := nats.JetStream(nc, source)
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", name, err)
 	}

@@ -32,16 +32,22 @@ func Check(ctx context.Context, sink config.Sink, samples []sinks.Sample, found 
 		return
 	}
 	defer p.nc.Close()
-	js, err := jetstream.New(p.nc)
+	js, err := JetStream(p.nc, p.cfg)
 	if err != nil {
 		found.Gap("JetStream: %v", err)
 		return
 	}
 	p.js = js
 	p.identify(ctx)
+	if err := p.unheard(); err != nil {
+		found.Gap("it can not be answered: %v", err)
+		return
+	}
 	found.OK("logged in at %s%s: nats-server %s, which takes messages of up to %s", p.server, p.user(), p.nc.ConnectedServerVersion(), config.Size(p.nc.MaxPayload()))
-	created := p.stream(ctx)
-	p.publishing(patterns(subject, samples), "events")
+	p.sizes()
+	published := patterns(subject, samples)
+	created := p.stream(ctx, published)
+	p.publishing(published, "events")
 	if sink.DeadLetter.Subject != "" {
 		p.deadLetters(ctx, created)
 	}
@@ -56,11 +62,15 @@ type probe struct {
 	nc     *client.Conn
 	js     jetstream.JetStream
 	who    *userInfo // nil: the server does not say
+	// mapped says that the account maps subjects, if all is well. Permissions are then for
+	// what they are mapped to.
+	mapped bool
 	// patience is how long a question may take.
 	patience time.Duration
 
 	mu     sync.Mutex
 	denied error              // the last refusal that the server told outside of an answer
+	deaf   error              // the refusal to let it hear answers
 	end    context.CancelFunc // of the question that is being asked
 }
 
@@ -110,9 +120,19 @@ func (p *probe) onError(_ *client.Conn, _ *client.Subscription, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.denied = err
+	if isDeaf(err) {
+		p.deaf = withPrefix(err)
+	}
 	if p.end != nil {
 		p.end()
 	}
+}
+
+// unheard is why no question is answered, or nil. It is known after the first one.
+func (p *probe) unheard() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.deaf
 }
 
 // ask asks one question. The server tells a refusal outside of its answers, of which there
@@ -140,11 +160,11 @@ func (p *probe) ask(ctx context.Context, question func(context.Context) error) e
 
 // stream judges the stream, or says which one a start would create. created are the
 // subjects of that.
-func (p *probe) stream(ctx context.Context) (created []string) {
+func (p *probe) stream(ctx context.Context, published []pattern) (created []string) {
 	name := p.cfg.Stream.Name
 	var stream jetstream.Stream
 	err := p.ask(ctx, func(ctx context.Context) (err error) {
-		stream, err = lookUp(ctx, p.js, p.cfg.Stream)
+		stream, err = lookUp(ctx, p.js, &p.cfg)
 		return err
 	})
 	if err != nil {
@@ -157,9 +177,38 @@ func (p *probe) stream(ctx context.Context) (created []string) {
 	}
 	info := stream.CachedInfo()
 	if p.judged(info) {
+		p.storage(info.Config.Subjects, published)
+		p.mapped = !storesSome(info.Config.Subjects, p.cfg.Subject)
 		p.found.OK("stream %s stores %s: %d messages, %s", name, strings.Join(info.Config.Subjects, ", "), info.State.Msgs, config.Size(info.State.Bytes))
 	}
 	return nil
+}
+
+// storage says which of the samples' subjects the stream does not store, where the
+// template alone does not tell.
+func (p *probe) storage(subjects []string, published []pattern) {
+	if len(stored(subjects, p.cfg.Subject)) > 0 {
+		return // it has been said
+	}
+	for _, s := range published {
+		is := covers
+		if s.loose {
+			is = meets
+		}
+		if !slices.ContainsFunc(subjects, func(filter string) bool { return is(filter, s.subject) }) {
+			p.found.Warn("stream %s does not store all of %s: unless the account maps subjects, such events are not stored", p.cfg.Stream.Name, s.subject)
+		}
+	}
+}
+
+// sizes says what can not be known of the largest message.
+func (p *probe) sizes() {
+	switch {
+	case p.cfg.MaxPayload > config.Size(p.nc.MaxPayload()):
+		p.found.Warn("maxPayload is %s, and the server takes no more than %s", p.cfg.MaxPayload, config.Size(p.nc.MaxPayload()))
+	case p.cfg.MaxPayload == 0 && p.cfg.Domain != "":
+		p.found.Warn("how large a message the domain %s takes is not known here: where that is less, set maxPayload", p.cfg.Domain)
+	}
 }
 
 // judged notes what a start would say of the stream, and returns whether it would use it.
@@ -189,8 +238,12 @@ func (p *probe) creation(ctx context.Context) {
 	what := fmt.Sprintf("stream %s for %s: %s, kept %s, %s storage, replicas: %d, when full it discards the %s, duplicates are known for %s",
 		c.Name, strings.Join(c.Subjects, ", "), maxBytes, maxAge, strings.ToLower(c.Storage.String()), c.Replicas, strings.TrimPrefix(strings.ToLower(c.Discard.String()), "discard"), c.Duplicates)
 	gaps := p.obstacles(ctx, &c)
-	subject := "$JS.API.STREAM.CREATE." + c.Name
-	switch may := p.may(subject); {
+	subject := apiPrefix(p.cfg) + ".STREAM.CREATE." + c.Name
+	may := p.may(subject)
+	if p.cfg.Domain != "" { // of its own domain a server looks at the plain subject
+		may = max(may, p.may(plainAPI+".STREAM.CREATE."+c.Name))
+	}
+	switch {
 	case may == mayNot || may == mayInPart:
 		gaps = append(gaps, fmt.Sprintf("it may not publish to %s", subject))
 	case may == notKnown && len(gaps) == 0:
@@ -199,7 +252,7 @@ func (p *probe) creation(ctx context.Context) {
 	switch {
 	case len(gaps) > 0:
 		p.found.Gap("a start would create %s; but %s", what, strings.Join(gaps, ", and "))
-	case p.may(subject) == mayAll:
+	case may == mayAll:
 		p.found.OK("a start would create %s", what)
 	}
 	p.judged(&jetstream.StreamInfo{Config: c})
@@ -259,11 +312,8 @@ func exceeded(tier jetstream.Tier, c *jetstream.StreamConfig) (gaps []string) {
 // storing are the streams that store something of a subject.
 func (p *probe) storing(ctx context.Context, subject string) (names []string, err error) {
 	err = p.ask(ctx, func(ctx context.Context) error {
-		lister := p.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
-		for name := range lister.Name() {
-			names = append(names, name)
-		}
-		return lister.Err()
+		names, err = storing(ctx, p.js, subject)
+		return err
 	})
 	return names, err
 }

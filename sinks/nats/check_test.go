@@ -71,6 +71,10 @@ func TestACheckFindsWhatAStartWouldMeet(t *testing.T) {
 		file := write(t, filepath.Join(t.TempDir(), "password"), text)
 		return func(c *config.NATS) { c.User, c.PasswordFile = "kbridge", file }
 	}
+	inDomain := func(t *testing.T) func(*config.NATS) {
+		logsIn := password(t, "right")
+		return func(c *config.NATS) { logsIn(c); c.Domain, c.MaxPayload = "hub", 1<<20 }
+	}
 	account := func(limits string) string {
 		return "accounts: {A: {jetstream: {" + limits + "}, users: [{user: kbridge, password: right}, {user: admin, password: admin}]}}"
 	}
@@ -98,7 +102,19 @@ func TestACheckFindsWhatAStartWouldMeet(t *testing.T) {
 		},
 		"a stream that takes no such subjects": {
 			stream: &jetstream.StreamConfig{Name: "KBRIDGE", Subjects: []string{"other.>"}},
-			want:   []string{`^gap stream KBRIDGE has the subjects other.>, and none of them can match`}, gaps: 1,
+			want:   []string{`^warning stream KBRIDGE: none of them matches a subject of the sink: .* \(subjects is other.>, expected k8s`},
+		},
+		"a stream that leaves out some subjects": {
+			stream: &jetstream.StreamConfig{Name: "KBRIDGE", Subjects: []string{"k8s.*.*.*.kube-system.>"}},
+			want:   []string{`^warning stream KBRIDGE: they leave out subjects of the sink: .* \(subjects is k8s.\*.\*.\*.kube-system.>, expected k8s`},
+		},
+		"a stream that leaves out the subjects of this configuration": {
+			stream: &jetstream.StreamConfig{Name: "KBRIDGE", Subjects: []string{"k8s.*.apps.>"}},
+			want:   []string{`^warning stream KBRIDGE does not store all of k8s.test.core.pods.\*.\*: unless the account maps subjects, such events are not stored$`},
+		},
+		"a stream for the subjects of this configuration": {
+			stream: &jetstream.StreamConfig{Name: "KBRIDGE", Subjects: []string{"k8s.test.core.>"}},
+			want:   []string{`^ok stream KBRIDGE stores k8s.test.core.>`}, starts: true,
 		},
 		"a subject that another stream has": {
 			stream: &jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"k8s.prod.>"}},
@@ -157,7 +173,33 @@ func TestACheckFindsWhatAStartWouldMeet(t *testing.T) {
 		},
 		"no JetStream": {
 			server: "accounts: {A: {users: [{user: a, password: b}]}}\nno_auth_user: a",
-			want:   []string{`^gap look up stream KBRIDGE: .*not enabled`}, gaps: 1,
+			want:   []string{`^gap look up stream KBRIDGE: JetStream is not enabled for this account: `}, gaps: 1,
+		},
+		"no JetStream at all": {
+			server: "# " + natsserver.Store,
+			want:   []string{`^gap look up stream KBRIDGE: JetStream is not enabled on this server: `}, gaps: 1,
+		},
+		"a domain that nobody has": {
+			settings: func(*testing.T) func(*config.NATS) { return func(c *config.NATS) { c.Domain = "hub" } },
+			want:     []string{`^warning how large a message the domain hub takes is not known here`, `^gap look up stream KBRIDGE: no JetStream answers in the domain hub: `}, gaps: 1,
+		},
+		"a stream that it may not create in a domain": {
+			server:   "jetstream {store_dir: " + natsserver.Store + ", domain: hub}\n" + user(requests+`publish: {deny: ["$JS.API.STREAM.CREATE.>", "$JS.hub.API.STREAM.CREATE.>"]}`),
+			settings: inDomain,
+			want:     []string{`^gap a start would create .*; but it may not publish to \$JS.hub.API.STREAM.CREATE.KBRIDGE$`}, gaps: 1,
+		},
+		"a stream that it may create in the server's own domain": { // which the server looks at without its domain
+			server:   "jetstream {store_dir: " + natsserver.Store + ", domain: hub}\n" + user(requests+`publish: ["$JS.API.>", "$SYS.REQ.USER.INFO", "k8s.>"]`),
+			settings: inDomain,
+			want:     []string{`^ok a start would create stream KBRIDGE`}, starts: true,
+		},
+		"a prefix that nobody has": {
+			settings: func(*testing.T) func(*config.NATS) { return func(c *config.NATS) { c.APIPrefix = "JS.other.API" } },
+			want:     []string{`^gap look up stream KBRIDGE: no JetStream answers under JS.other.API: `}, gaps: 1,
+		},
+		"a limit that the server does not have": {
+			settings: func(*testing.T) func(*config.NATS) { return func(c *config.NATS) { c.MaxPayload = 2 << 20 } },
+			want:     []string{`^warning maxPayload is 2MiB, and the server takes no more than 1MiB$`}, starts: true,
 		},
 		"dead letters that a stream stores": {
 			dead:     "dead.letters",

@@ -14,6 +14,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
+	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/sinks/credentials"
 )
 
@@ -139,9 +140,17 @@ func (s *Sink) dial(ctx context.Context, srv server) (*session, error) {
 		}
 		return nil, err
 	}
-	ses.nc, ses.raw = nc, d
+	ses.nc, ses.raw, ses.limit = nc, d, int64(s.cfg.MaxPayload)
 	ses.inbox = nc.NewInbox() + "."
 	return ses, nil
+}
+
+// maxPayload is how large a message may be, with its headers.
+func maxPayload(nc *client.Conn, cfg config.NATS) int64 {
+	if cfg.MaxPayload > 0 {
+		return min(nc.MaxPayload(), int64(cfg.MaxPayload))
+	}
+	return nc.MaxPayload()
 }
 
 // servers returns the configured servers, and those of their cluster that they
@@ -166,13 +175,16 @@ func (s *Sink) learn(ses *session) {
 	defer s.mu.Unlock()
 	s.discovered = found
 	s.stats.Connects++
-	s.refused = nil
 	s.window = newWindow(s.cfg.AckTimeout)
 }
 
-// credentials reads who we are, and how the server proves who it is.
+// credentials reads who we are, how the server proves who it is, and where we may be
+// answered.
 func (s *Sink) credentials(srv server) ([]client.Option, error) {
 	var options []client.Option
+	if s.cfg.InboxPrefix != "" {
+		options = append(options, client.CustomInboxPrefix(s.cfg.InboxPrefix))
+	}
 	if s.cfg.Creds != "" {
 		// Not read by us; but its absence would be told as a missing signature.
 		if _, err := os.Stat(s.cfg.Creds); err != nil {

@@ -56,7 +56,7 @@ func (d *DeadLetters) write(ctx context.Context, sink string, e *event.Event, re
 	if err != nil {
 		return err
 	}
-	js, err := jetstream.New(d.conn)
+	js, err := JetStream(d.conn, d.cfg)
 	if err != nil {
 		return fmt.Errorf("dead letters: %w", err)
 	}
@@ -100,7 +100,7 @@ func (d *DeadLetters) connect(ctx context.Context) error {
 // encode makes the letter. What was too large for the sink's stream is too large for
 // this one: its metadata is what can be kept here, or that alone which names the object.
 func (d *DeadLetters) encode(sink string, e *event.Event, reason error) ([]byte, error) {
-	limit := d.conn.MaxPayload() - headerRoom
+	limit := maxPayload(d.conn, d.cfg) - headerRoom
 	letter, err := sinks.EncodeDeadLetter(sink, e, reason)
 	if err != nil || int64(len(letter)) <= limit {
 		return letter, err

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,8 +43,28 @@ func TestATemplateMatchesAFilterIfSomeSubjectOfItDoes(t *testing.T) {
 		{"k8s-{cluster}.x", "k9s-prod.x", false},
 		{"a{type}z.x", "az.x", false},
 	} {
-		if got := mayMatch(c.template, c.filter); got != c.want {
+		if got := mayMatch(c.template, c.filter, sometimes); got != c.want {
 			t.Errorf("mayMatch(%q, %q) is %v", c.template, c.filter, got)
+		}
+	}
+}
+
+func TestWhatDependsOnTheObjectNeedsAWildcardInAStreamThatStoresAll(t *testing.T) {
+	for _, c := range []struct {
+		template string
+		filters  string
+		want     string
+	}{
+		{"k8s.{cluster}.{resource}.{name}", "k8s.>", ""},
+		{"k8s.{cluster}.{resource}.{name}", "other k8s.prod.pods.*", ""},
+		{"k8s.{cluster}.{resource}.{name}", "k8s.prod.pods.a", "they leave out"},
+		{"k8s.{cluster}-{type}.{name}", "k8s.prod-added.*", "they leave out"},
+		{"k8s.{cluster}.{name}", "k8s.*", "none of them"},
+		{"k8s.{cluster}.{name}", "", "none of them"},
+	} {
+		notes := stored(strings.Fields(c.filters), c.template)
+		if len(notes) == 0 && c.want != "" || len(notes) > 0 && (c.want == "" || !strings.HasPrefix(notes[0].text, c.want)) {
+			t.Errorf("of %q in a stream of %q is said %v", c.template, c.filters, notes)
 		}
 	}
 }

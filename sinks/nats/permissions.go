@@ -3,12 +3,22 @@ package nats
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/sinks"
 )
+
+// isDeaf says that an account may not subscribe to where it wants to be answered: the
+// server names the subject in its text and nowhere else.
+func isDeaf(err error) bool { return strings.Contains(err.Error(), "Subscription to ") }
+
+// withPrefix says what to do about that.
+func withPrefix(err error) error {
+	return fmt.Errorf("%w (set inboxPrefix to what the account may subscribe to)", err)
+}
 
 // pattern is a subject with wildcards.
 type pattern struct {
@@ -45,16 +55,20 @@ func (p *probe) publishing(subjects []pattern, what string) {
 		return
 	}
 	before := len(p.found.Findings)
+	gap := p.found.Gap
+	if p.mapped {
+		gap = p.found.Warn
+	}
 	var all []string
 	for _, s := range subjects {
 		all = append(all, s.subject)
 		switch may := p.may(s.subject); {
 		case may == mayNot:
-			p.found.Gap("it may not publish %s to %s (%s)", what, s.subject, p.who)
+			gap("it may not publish %s to %s (%s)", what, s.subject, p.who)
 		case may == mayInPart && s.loose:
 			p.found.Warn("it may not publish to all of %s, of which %s are a part (%s)", s.subject, what, p.who)
 		case may == mayInPart:
-			p.found.Gap("it may not publish %s to all of %s (%s)", what, s.subject, p.who)
+			gap("it may not publish %s to all of %s (%s)", what, s.subject, p.who)
 		}
 	}
 	if len(p.found.Findings) == before {

@@ -12,6 +12,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
+	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
 	"github.com/kbridge-io/kbridge/sinks"
 )
@@ -29,6 +30,7 @@ type session struct {
 	queue  chan item     // events on their way to the sender; as long as the window
 	// suspect has a token when an answer made the stream's presence doubtful.
 	suspect chan struct{}
+	limit   int64  // of a message, where the configuration has one
 	inbox   string // what the subjects of acknowledgements begin with
 	workers sync.WaitGroup
 
@@ -167,7 +169,11 @@ func (ses *session) send() {
 func (ses *session) publish(m *message, it item) {
 	s := ses.sink
 	m.fill(s.subject, it.event)
-	if err := m.unsendable(); err != nil {
+	err := m.unsendable()
+	if err == nil && ses.limit > 0 && int64(m.headerSize()+it.size) > ses.limit {
+		err = tooLarge(m, it.size, "maxPayload", ses.limit)
+	}
+	if err != nil {
 		ses.finish(it.done, it.size, err)
 		return
 	}
@@ -185,7 +191,7 @@ func (ses *session) publish(m *message, it item) {
 	s.mu.Unlock()
 
 	m.setReply(ses.inbox, n)
-	err := ses.nc.PublishMsg(&m.msg)
+	err = ses.nc.PublishMsg(&m.msg)
 
 	s.mu.Lock()
 	ses.sending = 0
@@ -200,9 +206,7 @@ func (ses *session) publish(m *message, it item) {
 	case err == nil:
 		// The acknowledgement, the sweep or the session's end will come for it.
 	case errors.Is(err, client.ErrMaxPayload):
-		header := m.headerSize()
-		ses.finish(it.done, it.size, sinks.TooLarge(fmt.Errorf("message of %d bytes (%d of headers, %d of body) is larger than the server's max_payload of %d",
-			header+it.size, header, it.size, ses.nc.MaxPayload())))
+		ses.finish(it.done, it.size, tooLarge(m, it.size, "the server's max_payload", ses.nc.MaxPayload()))
 	case errors.Is(err, client.ErrBadSubject), errors.Is(err, client.ErrBadHeaderMsg):
 		ses.finish(it.done, it.size, sinks.Permanent(fmt.Errorf("publish to %q: %w", m.msg.Subject, err)))
 	default:
@@ -210,6 +214,11 @@ func (ses *session) publish(m *message, it item) {
 		ses.raw.close()
 		ses.finish(it.done, it.size, fmt.Errorf("publish to %s: %w", m.msg.Subject, err))
 	}
+}
+
+func tooLarge(m *message, body int, name string, limit int64) error {
+	header := m.headerSize()
+	return sinks.TooLarge(fmt.Errorf("message of %d bytes (%d of headers, %d of body) is larger than %s of %d", header+body, header, body, name, limit))
 }
 
 // finish ends an event that is in no map. The caller does not hold mu.
@@ -256,9 +265,10 @@ func (ses *session) onAck(m *client.Msg) {
 	}
 	if p, ok := ses.pending[n]; ok {
 		s.window.answered(n, ses.last, time.Since(p.sent), s.held.Events)
-		if !errors.Is(err, sinks.ErrPermanent) {
-			s.refused = err
+		if err == nil {
+			s.largest = max(s.largest, p.size)
 		}
+		s.ended(p.subject, err)
 	}
 	done := ses.take(n, err)
 	s.mu.Unlock()
@@ -275,6 +285,9 @@ func (ses *session) onError(err error) {
 		}
 		return
 	}
+	if isDeaf(err) {
+		err = withPrefix(err)
+	}
 	// The server names the subject in its text and nowhere else.
 	_, subject, _ := strings.Cut(err.Error(), `Publish to "`)
 	subject, _, _ = strings.Cut(subject, `"`)
@@ -284,7 +297,7 @@ func (ses *session) onError(err error) {
 	ses.denied = err
 	for n, p := range ses.pending {
 		if p.subject == subject {
-			s.refused = err
+			s.ended(subject, err)
 			if done := ses.take(n, err); done != nil {
 				ends = append(ends, done)
 			}
@@ -314,27 +327,45 @@ func (ses *session) sweep() {
 // expire fails what waited too long for its acknowledgement.
 func (ses *session) expire(now time.Time) {
 	s := ses.sink
-	var ends []func(error)
-	var err error
+	type end struct {
+		done func(error)
+		err  error
+	}
+	var ends []end
+	var doubt error
 	s.mu.Lock()
 	for n, p := range ses.pending {
 		if now.Sub(p.sent) < s.cfg.AckTimeout {
 			continue
 		}
-		if err == nil {
-			err = fmt.Errorf("no acknowledgement from stream %s within %v", s.cfg.Stream.Name, s.cfg.AckTimeout)
+		err := fmt.Errorf("no acknowledgement from stream %s within %v", s.cfg.Stream.Name, s.cfg.AckTimeout)
+		doubt = err
+		if p.size > s.largest && s.largest > 0 {
+			err = fmt.Errorf("%w, of the largest event so far (%s, acknowledged were up to %s): a leaf node's hub that takes less drops it, and the connection (maxPayload)",
+				err, config.Size(p.size), config.Size(s.largest))
 		}
+		s.ended(p.subject, err)
 		if done := ses.take(n, err); done != nil {
-			ends = append(ends, done)
+			ends = append(ends, end{done, err})
 		}
 	}
-	if err != nil {
-		s.refused = err
-		ses.doubt(err)
+	if doubt != nil {
+		ses.doubt(doubt)
 	}
 	s.mu.Unlock()
-	for _, done := range ends {
-		done(err)
+	for _, e := range ends {
+		e.done(e.err)
+	}
+}
+
+// ended keeps how a message to the subject has ended. The caller holds mu.
+func (s *Sink) ended(subject string, err error) {
+	switch {
+	case err == nil && s.refused.None(): // most of the time
+	case err == nil, errors.Is(err, sinks.ErrPermanent):
+		s.refused.Ended(subject)
+	default:
+		s.refused.Note(subject, err, time.Now())
 	}
 }
 

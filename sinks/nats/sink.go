@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kbridge-io/kbridge/config"
 	"github.com/kbridge-io/kbridge/event"
@@ -40,11 +41,12 @@ type Sink struct {
 	discovered []server      // of the server's cluster, beside urls
 	changed    chan struct{} // closed and replaced when session is set
 	held       sinks.Held
-	cause      error  // why session is nil
-	refused    error  // why the last event was not stored; nil once one is
-	logged     string // the failure that was logged last; empty when there is none
-	notes      []note // what was logged about the stream
+	cause      error         // why session is nil
+	refused    sinks.Refused // by subject
+	logged     string        // the failure that was logged last; empty when there is none
+	notes      []note        // what was logged about the stream
 	window     window
+	largest    int // size of the largest event that was acknowledged
 	stats      Stats
 }
 
@@ -86,7 +88,7 @@ func Open(ctx context.Context, name string, cfg config.NATS, log *slog.Logger) (
 		ackPrefix: []byte(`{"stream":"` + cfg.Stream.Name + `","seq":`),
 		stop:      stop, changed: make(chan struct{}),
 		cause: fmt.Errorf("not connected to %s yet", urls[0]), logged: "not connected yet",
-		window: newWindow(cfg.AckTimeout),
+		window: newWindow(cfg.AckTimeout), refused: sinks.NewRefused(cfg.AckTimeout),
 	}
 	s.held = sinks.NewHeld(&s.mu)
 	go func() {
@@ -128,7 +130,7 @@ func (s *Sink) Err() error {
 	if s.session == nil {
 		return s.cause
 	}
-	return s.refused
+	return s.refused.Err(time.Now())
 }
 
 // Stats returns the sink's numbers.
@@ -201,7 +203,7 @@ func (s *Sink) release(ses *session) {
 	s.logged = ""
 	s.mu.Unlock()
 	if news {
-		s.log.Info("connected", "server", ses.server.String(), "stream", s.cfg.Stream.Name, "maxPayload", ses.nc.MaxPayload())
+		s.log.Info("connected", "server", ses.server.String(), "stream", s.cfg.Stream.Name, "maxPayload", maxPayload(ses.nc, s.cfg))
 	}
 }
 

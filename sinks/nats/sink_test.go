@@ -231,11 +231,30 @@ func TestAStreamThatIsAbsentAndMayNotBeCreatedIsNamedAndWaitedFor(t *testing.T) 
 	}
 }
 
-func TestASubjectThatNoSubjectOfTheStreamCanMatchIsToldBeforeAnythingIsPublished(t *testing.T) {
-	srv := natsserver.New(t, "")
-	makeStream(t, srv.URL(), jetstream.StreamConfig{Name: "KBRIDGE", Subjects: []string{"other.>", "k8s.only-two"}})
-	s := open(t, settings(srv.URL()))
-	failing(t, s, "other.>, k8s.only-two", "k8s.{cluster}")
+func TestSubjectsThatTheStreamLeavesOutAreWarnedOfAndTheAcknowledgementDecides(t *testing.T) {
+	for name, c := range map[string]struct {
+		subjects []string
+		warning  string
+	}{
+		"all":  {[]string{"other.>", "k8s.only-two"}, "none of them matches a subject of the sink"},
+		"some": {[]string{"k8s.*.*.*.kube-system.>"}, "they leave out subjects of the sink"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := natsserver.New(t, "")
+			makeStream(t, srv.URL(), jetstream.StreamConfig{Name: "KBRIDGE", Subjects: c.subjects})
+			var log sinktest.Log
+			s := openLogged(t, settings(srv.URL()), log.Handler())
+			ready(t, s)
+			if log.Count(c.warning) != 1 || log.Count(strings.Join(c.subjects, ", ")) == 0 {
+				t.Errorf("the log is\n%s", log.String())
+			}
+			const failure = "publish to k8s.test.core.pods.shop.a: no stream listens on the subject"
+			if err := publish(t, s, "a"); err == nil || errors.Is(err, sinks.ErrPermanent) || err.Error() != failure {
+				t.Errorf("done got %v", err)
+			}
+			failing(t, s, failure)
+		})
+	}
 }
 
 func TestASubjectOfNoStreamIsRetryableAndNamed(t *testing.T) {
@@ -440,8 +459,9 @@ func TestOneOfSeveralServersIsEnough(t *testing.T) {
 
 func TestAServerWithoutJetStreamIsToldApart(t *testing.T) {
 	srv := natsserver.New(t, "accounts: {A: {users: [{user: a, password: b}]}}\nno_auth_user: a")
-	s := open(t, settings(srv.URL()))
-	failing(t, s, "look up stream KBRIDGE", "not enabled")
+	failing(t, open(t, settings(srv.URL())), "look up stream KBRIDGE: JetStream is not enabled for this account")
+	srv = natsserver.New(t, "# "+natsserver.Store)
+	failing(t, open(t, settings(srv.URL())), "look up stream KBRIDGE: JetStream is not enabled on this server")
 }
 
 func TestOpenRefusesSettingsThatCannotWorkWithoutTellingAPassword(t *testing.T) {

@@ -17,6 +17,25 @@ import (
 // requestTimeout bounds a question about the stream.
 const requestTimeout = 5 * time.Second
 
+// JetStream returns JetStream as the sink's settings have it: that of another domain, or
+// under another prefix.
+func JetStream(nc *client.Conn, cfg config.NATS) (jetstream.JetStream, error) {
+	return jetstream.NewWithAPIPrefix(nc, apiPrefix(cfg))
+}
+
+const plainAPI = "$JS.API"
+
+// apiPrefix is what the subjects of JetStream's API begin with.
+func apiPrefix(cfg config.NATS) string {
+	switch {
+	case cfg.APIPrefix != "":
+		return cfg.APIPrefix
+	case cfg.Domain != "":
+		return "$JS." + cfg.Domain + ".API"
+	}
+	return plainAPI
+}
+
 // checkStream returns nil when the stream is there and takes the sink's subjects.
 // It makes the stream where it is absent and the configuration says so; one that
 // exists is never changed.
@@ -25,18 +44,18 @@ func (ses *session) checkStream(ctx context.Context) error {
 	name := s.cfg.Stream.Name
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	js, err := jetstream.New(ses.nc)
+	js, err := JetStream(ses.nc, s.cfg)
 	if err != nil {
 		return fmt.Errorf("look up stream %s: %w", name, err)
 	}
-	stream, err := lookUp(ctx, js, s.cfg.Stream)
+	stream, err := lookUp(ctx, js, &s.cfg)
 	if err != nil {
 		return fmt.Errorf("look up stream %s: %w", name, ses.reason(err))
 	}
 	if stream == nil {
 		stream, err = js.CreateStream(ctx, streamConfig(s.cfg.Stream))
 		if err != nil {
-			return fmt.Errorf("create stream %s: %w", name, ses.reason(err))
+			return fmt.Errorf("create stream %s: %w", name, overlaps(ctx, js, s.cfg.Stream.Subjects, ses.reason(err)))
 		}
 		s.log.Info("created stream", "stream", name, "subjects", s.cfg.Stream.Subjects)
 	}
@@ -49,25 +68,66 @@ func (ses *session) checkStream(ctx context.Context) error {
 }
 
 // lookUp returns the stream, or nil where it is absent and to be created.
-func lookUp(ctx context.Context, js jetstream.JetStream, c config.Stream) (jetstream.Stream, error) {
-	stream, err := js.Stream(ctx, c.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if c.Create {
+func lookUp(ctx context.Context, js jetstream.JetStream, cfg *config.NATS) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, cfg.Stream.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		if cfg.Stream.Create {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("stream %s not found, and the configuration does not let kbridge create it", c.Name)
+		return nil, fmt.Errorf("stream %s not found, and the configuration does not let kbridge create it", cfg.Stream.Name)
+	case errors.Is(err, client.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return nil, fmt.Errorf("%s: %w", noJetStream(cfg, err), err)
 	}
 	return stream, err
+}
+
+// noJetStream says in the configuration's words where there is no JetStream.
+func noJetStream(cfg *config.NATS, err error) string {
+	switch {
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return "JetStream is not enabled for this account"
+	case cfg.Domain != "":
+		return fmt.Sprintf("no JetStream answers in the domain %s: is a leaf node cut off, or the domain another one?", cfg.Domain)
+	case cfg.APIPrefix != "":
+		return fmt.Sprintf("no JetStream answers under %s: does the account import it?", cfg.APIPrefix)
+	}
+	return "JetStream is not enabled on this server"
+}
+
+// codeOverlap is JetStream's refusal of a stream with subjects that another one has.
+const codeOverlap = 10065
+
+// overlaps adds to a refusal which streams have the subjects, as far as they are told.
+func overlaps(ctx context.Context, js jetstream.JetStream, subjects []string, refusal error) error {
+	if api := (*jetstream.APIError)(nil); !errors.As(refusal, &api) || api.ErrorCode != codeOverlap {
+		return refusal
+	}
+	for _, subject := range subjects {
+		if names, err := storing(ctx, js, subject); err == nil && len(names) > 0 {
+			refusal = fmt.Errorf("%w (%s is stored by %s already)", refusal, subject, strings.Join(names, ", "))
+		}
+	}
+	return refusal
+}
+
+// storing are the streams that store something of a subject.
+func storing(ctx context.Context, js jetstream.JetStream, subject string) (names []string, err error) {
+	lister := js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
+	for name := range lister.Name() {
+		names = append(names, name)
+	}
+	return names, lister.Err()
 }
 
 // judge says why the stream can not store the sink's events, or else what is noteworthy
 // about it.
 func judge(cfg *config.NATS, info *jetstream.StreamInfo, nc *client.Conn) ([]note, error) {
-	if err := unusable(info, cfg.Subject); err != nil {
+	if err := unusable(info); err != nil {
 		return nil, fmt.Errorf("stream %s %w", cfg.Stream.Name, err)
 	}
-	notes := durability(info, nc.ConnectedClusterName())
-	if most := info.Config.MaxMsgSize; most > 0 && int64(most) < nc.MaxPayload() {
+	notes := append(stored(info.Config.Subjects, cfg.Subject), durability(info, nc.ConnectedClusterName())...)
+	if most := info.Config.MaxMsgSize; most > 0 && int64(most) < maxPayload(nc, *cfg) {
 		notes = append(notes, note{"max_msg_size", fmt.Sprint(most), "-1", "it refuses larger events, which the servers would take"})
 	}
 	if cfg.Stream.Create {
@@ -131,7 +191,7 @@ func streamConfig(c config.Stream) jetstream.StreamConfig {
 }
 
 // unusable says why the stream cannot store the sink's events at all.
-func unusable(info *jetstream.StreamInfo, subject string) error {
+func unusable(info *jetstream.StreamInfo) error {
 	c := info.Config
 	switch {
 	case c.Mirror != nil:
@@ -141,40 +201,7 @@ func unusable(info *jetstream.StreamInfo, subject string) error {
 	case c.NoAck:
 		return errors.New("has no_ack: it would not tell what it has stored")
 	}
-	for _, filter := range c.Subjects {
-		if mayMatch(subject, filter) {
-			return nil
-		}
-	}
-	return fmt.Errorf("has the subjects %s, and none of them can match the template %q", strings.Join(c.Subjects, ", "), subject)
-}
-
-// mayMatch reports whether some subject made from the template matches the
-// filter. A token with a placeholder can be anything; no value makes two tokens.
-func mayMatch(template, filter string) bool {
-	made, want := strings.Split(template, "."), strings.Split(filter, ".")
-	for i, w := range want {
-		switch {
-		case w == ">":
-			return len(made) > i
-		case i >= len(made):
-			return false
-		case w != "*" && w != made[i] && !mayBe(made[i], w):
-			return false
-		}
-	}
-	return len(made) == len(want)
-}
-
-// mayBe reports whether a token of the template can become the given one: text
-// before its first placeholder and after its last must be there.
-func mayBe(made, token string) bool {
-	first, last := strings.IndexByte(made, '{'), strings.LastIndexByte(made, '}')
-	if first < 0 || last < first {
-		return false
-	}
-	before, after := made[:first], made[last+1:]
-	return len(token) > len(before)+len(after) && strings.HasPrefix(token, before) && strings.HasSuffix(token, after)
+	return nil
 }
 
 // durability lists what lets the stream lose what it has acknowledged.
