@@ -103,7 +103,7 @@ func TestARequestThatMeetsTheEndOfAnIdleConnectionIsRepeatedAsItWas(t *testing.T
 	}{
 		"idle":               {config.AcksAll, time.Second, false},
 		"in use":             {config.AcksAll, 0, true},
-		"without a producer": {config.AcksOne, time.Second, true},
+		"without a producer": {config.AcksOne, time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := fake(t)

@@ -209,7 +209,9 @@ func (w *worker) send(ctx context.Context) {
 func (w *worker) unanswered(ctx context.Context, sent []*batch, err error) {
 	s := w.sink
 	idle := (*idleError)(nil)
-	again := errors.As(err, &idle) && (!idle.sent || recognised(sent))
+	// A repeat that the broker does not know for one, as there is no producer id, may come
+	// twice; so would it from the lane.
+	again := errors.As(err, &idle)
 	switch {
 	case ctx.Err() != nil:
 		err, again = sinks.ErrClosed, false
@@ -223,17 +225,6 @@ func (w *worker) unanswered(ctx context.Context, sent []*batch, err error) {
 	for _, b := range sent {
 		w.settle(b, verdict{err: err, again: again, ambiguous: idle == nil || idle.sent})
 	}
-}
-
-// recognised says that a broker would know each of the batches by its sequence, were it
-// to come twice.
-func recognised(batches []*batch) bool {
-	for _, b := range batches {
-		if b.producer == noProducer {
-			return false
-		}
-	}
-	return true
 }
 
 // encode puts the batches into the request, and returns them but for those that need
