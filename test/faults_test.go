@@ -393,6 +393,8 @@ func TestAnotherClusterBehindTheSameAddressIsNoticed(t *testing.T) {
 		}
 		if said := p.logs.String()[before:]; !strings.Contains(said, "another cluster answers at") {
 			t.Errorf("kbridge does not say that it is another cluster:\n%s", said)
+		} else if strings.Contains(said, `msg="stopped`) {
+			t.Errorf("it says that all is well before it says what is wrong:\n%s", said)
 		}
 		p.again()
 	})

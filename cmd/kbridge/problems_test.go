@@ -2,19 +2,24 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kbridge-io/kbridge/config"
@@ -184,5 +189,31 @@ func TestAFileThatIsOfNoUseAnyMoreIsTold(t *testing.T) {
 	get(t, "http://"+strings.TrimSpace(strings.SplitAfter(log.String(), "address=")[1])+"/metrics")
 	if !told() {
 		t.Errorf("it is not told: %+v", d.problems())
+	}
+}
+
+func TestWhyTheClusterIsNotKnownIsSaidAsItIs(t *testing.T) {
+	refused := fmt.Errorf("get namespace kube-system: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+	denied := func(code int32, reason metav1.StatusReason) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: "no"}}
+	}
+	for _, c := range []struct {
+		err          error
+		want, reason string
+		setCluster   bool
+	}{
+		{refused, "cannot reach the API server: get namespace kube-system: dial tcp: connection refused", "unreachable", false},
+		{denied(401, metav1.StatusReasonUnauthorized), "the API server refuses the credentials: no", "unauthorized", false},
+		{denied(403, metav1.StatusReasonForbidden), "kbridge may not get the namespace kube-system, which identifies the cluster (set `cluster` to do without): no", "forbidden", true},
+		{&tls.CertificateVerificationError{Err: errors.New("unknown authority")}, "the API server's certificate is not trusted: ", "untrusted", false},
+		{denied(500, metav1.StatusReasonInternalError), "the API server does not say which cluster it is: no", "failed", false},
+	} {
+		p := clusterProblem(c.err)
+		if !strings.HasPrefix(p.Text, c.want) || p.Reason != c.reason || p.Advice == "" {
+			t.Errorf("%v: %+v, want %s, %q", c.err, p, c.reason, c.want)
+		}
+		if strings.Contains(p.Text, "set `cluster`") != c.setCluster {
+			t.Errorf("%v: it is said to set cluster: %s", c.err, p.Text)
+		}
 	}
 }

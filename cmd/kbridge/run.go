@@ -222,7 +222,7 @@ func (d *daemon) run(ctx context.Context, client *informer.Client) (err error) {
 	var lanes, watches, keeping sync.WaitGroup
 	defer func() {
 		stopReading(nil)
-		err = errors.Join(err, d.stop(stopPublishing, &watches, &lanes, &keeping))
+		err = errors.Join(err, d.stop(err, stopPublishing, &watches, &lanes, &keeping))
 	}()
 	for _, entry := range d.sinks {
 		output, err := newOutput(publishing, d.outside, entry, tracer, d.laneMetrics, d.tail, d.log)

@@ -73,8 +73,9 @@ func (d *daemon) end() time.Time {
 
 // stop ends what runs, in order: the watches, which were told to stop reading; the lanes,
 // when they are empty or there is no more time for it; the state, which does not wait for
-// what hangs; and the sinks. By closeWithin after the grace period all is over.
-func (d *daemon) stop(stopPublishing func(), watches, lanes, keeping *sync.WaitGroup) error {
+// what hangs; and the sinks. By closeWithin after the grace period all is over. cause is the
+// error for which it stops, or nil.
+func (d *daemon) stop(cause error, stopPublishing func(), watches, lanes, keeping *sync.WaitGroup) error {
 	over := time.Now().Add(d.grace)
 	d.until = over.Add(closeWithin)
 	d.log.Info("stopping: publishing what was read", "within", d.grace)
@@ -103,7 +104,7 @@ func (d *daemon) stop(stopPublishing func(), watches, lanes, keeping *sync.WaitG
 	errs = append(errs, d.eachOutput("closing", d.until, (*output).close)...)
 	err := errors.Join(errs...)
 	switch {
-	case err != nil:
+	case err != nil, cause != nil: // that is the last word
 	case left.events+left.objects > 0:
 		d.log.Info("stopped: the next start goes on with what is not delivered", "events", left.events, "objects", left.objects)
 	default:
