@@ -51,7 +51,7 @@ func (p *Port) fold(d *event.Delta, number uint64) {
 		if p.doubt {
 			b.maybe = d.Object.UID
 		}
-		if b.uid == d.Object.UID && wentBack(d.Object.ResourceVersion, b.version) {
+		if b.uid == d.Object.UID && isOfAnotherHistory(d, b.version) {
 			b.version = "" // what the sink has is of a time that the server forgot
 		}
 		if b.unsure && b.gone != nil && b.gone.UID == d.Object.UID {
@@ -108,6 +108,12 @@ func (p *Port) received(key event.Key, d *event.Delta) (uid, version string) {
 func wentBack(version, before string) bool {
 	c, ok := event.CompareVersions(version, before)
 	return ok && c < 0
+}
+
+// isOfAnotherHistory says that the delta is of a later history of the server than what the
+// sink has of its object: it goes back, or tells again the state that the index has.
+func isOfAnotherHistory(d *event.Delta, before string) bool {
+	return wentBack(d.Object.ResourceVersion, before) || d.Type == event.Updated && d.Old != nil && d.Old.Same(d.Object)
 }
 
 // enqueue puts b behind the port's others.
@@ -355,7 +361,7 @@ func (p *Port) record(key event.Key) *state.Behind {
 		}
 		if uid, version := p.comes(key); r.Gone != nil {
 			r.NowUID, r.NowResourceVersion = uid, version
-		} else if wentBack(version, r.ResourceVersion) {
+		} else if version == r.ResourceVersion || wentBack(version, r.ResourceVersion) {
 			r.ResourceVersion = "" // what the sink has is of a time that the server forgot
 		}
 		return r

@@ -343,6 +343,44 @@ func TestAnObjectThatABackupBroughtBackAsTheIndexHasItIsToldAgain(t *testing.T) 
 	}
 }
 
+// A backup has brought an object back as the index has it, and the watch says so: whatever
+// the sink was told meanwhile, it is told this state again, also after another kill.
+func TestAStateThatAnotherHistoryHasTooIsToldAgain(t *testing.T) {
+	for name, records := range map[string]map[string]state.Behind{
+		"the sink was ahead of the index":         nil,
+		"it was behind and had that very version": {"shop/a": {UID: "a1", ResourceVersion: "5"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, s, d := newMemory(), newAPIServer(), &desk{}
+				before, after := thing("a", "a1", 5), thing("a", "a1", 5)
+				after.Epoch = 1
+				m.views[viewName] = memoryView{state.ViewInfo{Position: "6", Listed: true, Cluster: "cluster", Version: "v1"}, map[string]*event.Object{"shop/a": before}}
+				m.lanes[state.LaneID{Sink: "sink0", View: viewName}] = memoryLane{state.LaneInfo{Position: "10"}, records}
+				with := setup{change: []change{folds}}
+				l := start(t, m, s, with, d)
+				l.feed.ListBegins("")
+				if err := l.deliver(event.Delta{Type: event.Updated, Object: after, Old: before, Inferred: true}); err != nil {
+					t.Fatal(err)
+				}
+				l.feed.ListEnds("20")
+				l.store()
+				d.wants(t, 0, "updated a1/5 inferred")
+				time.Sleep(settleAfter + time.Millisecond)
+				l.store() // it is recorded as behind, and the index has passed it
+				l.kill()
+				wantStored(t, m, "20", "a1/5")
+
+				d = &desk{flow: true}
+				l = start(t, m, s, with, d)
+				l.feed.Resumes("20")
+				l.drain()
+				d.wants(t, 0, "updated a1/5 inferred")
+			})
+		})
+	}
+}
+
 // After a kill the sink may have received any of the objects of one name that came and went.
 func TestDeletionsThatMayHaveBeenSentBeforeAKillWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -60,7 +60,7 @@ func (v *view) isQuiet() bool {
 func (v *view) proven() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.epoch = v.resource.History.Epoch()
+	v.epoch, v.outrun = v.resource.History.Epoch(), false
 }
 
 // beginPass begins a comparison with a list that is made after this, and returns the

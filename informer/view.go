@@ -108,6 +108,10 @@ type view struct {
 	restored bool
 	changed  time.Time // when a delta was handed over last
 	stamp    int64     // the last one of an object without a version; see tellApart
+	// outrun says that an earlier run may have told sinks of later states than the index has,
+	// and that the server's history is not proven since: where it is another one, the watch
+	// does not tell these again, and what sinks have of an object is not known.
+	outrun bool
 	// foreign says that the index has bodies of another version or another cluster,
 	// until the first list has been compared.
 	foreign bool
@@ -257,7 +261,7 @@ func (v *view) endList(resourceVersion string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.at, v.epoch = resourceVersion, v.resource.History.Epoch()
-	v.foreign, v.restored = false, false
+	v.foreign, v.restored, v.outrun = false, false, false
 	v.listed.Store(true)
 }
 
@@ -354,6 +358,7 @@ func (v *view) load(known *Known) {
 	v.listed.Store(known.Listed)
 	v.snapshot = known.Snapshot
 	v.foreign = known.Position == ""
+	v.outrun = len(known.Objects) > 0
 	if known.Listed {
 		v.at = known.Position
 	}
@@ -401,7 +406,7 @@ func (v *view) set(o *event.Object, like event.Delta) error {
 		}
 		known = false
 	}
-	if known && old.Same(o) && !(v.restored && !sameState(old.Object, o)) {
+	if known && old.Same(o) && !(v.restored && (v.outrun || !sameState(old.Object, o))) {
 		// Another body for the same state: under other rules, of another API version, or
 		// with other defaults. Lists and watches order the members differently, so equal
 		// lengths are looked into only where there is a reason.
