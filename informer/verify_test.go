@@ -178,6 +178,35 @@ func TestWhatSinksMayHaveHadBeforeABackupWasRestoredIsToldAgain(t *testing.T) {
 	}
 }
 
+// Where another history says that an object has gone, another one of the name, which is known
+// from the history before, is not there either.
+func TestTheEndOfAnObjectOfAnotherHistoryEndsTheOneOfTheName(t *testing.T) {
+	inBubble(t, selection(configMaps), twoObjects, func(b *bench) {
+		backup := b.api.Snapshot()
+		b.api.Delete(configMaps, "default", "a")
+		b.api.Create(configMaps, configMap("default", "a", nil))
+		b.rest()
+		known := b.stop()
+		b.api.Restore(backup)
+		b.api.Advance(100)
+		b.api.Delete(configMaps, "default", "a")
+		b.start(known, nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		deltas := b.recorder.deltas
+		b.expect("deleted default/a inferred", "deleted default/a")
+		var was string
+		for _, o := range known.Objects {
+			if o.Name == "a" {
+				was = o.UID
+			}
+		}
+		if deltas[0].Object.UID != was || deltas[1].Object.UID == was || deltas[1].Old != nil {
+			t.Errorf("%s went, and then %s: want %s first", deltas[0].Object.UID, deltas[1].Object.UID, was)
+		}
+	})
+}
+
 // A history that is proven is the one that sinks were told: where it is another one later,
 // only what differs is told.
 func TestAfterAProofOnlyWhatDiffersInAnotherHistoryIsTold(t *testing.T) {

@@ -459,13 +459,18 @@ func sameState(a, b *event.Object) bool {
 
 // remove handles a deletion that the watch delivered.
 func (v *view) remove(o *event.Object, plain []byte) error {
-	old := v.index[o.Key()]
-	d := event.Delta{Type: event.Deleted, Object: o, Plain: plain, Old: old.Object}
-	if old.Object != nil && old.UID != o.UID {
-		d.Old = nil
-	}
-	if d.Old != nil {
-		v.forget(old.Object)
+	d := event.Delta{Type: event.Deleted, Object: o, Plain: plain}
+	switch old := v.index[o.Key()].Object; {
+	case old == nil:
+	case old.UID == o.UID:
+		d.Old = old
+		v.forget(old)
+	default:
+		// Another history tells of another object of the name: the one that is known went before
+		// it. A sink that is behind would take this one for what it has.
+		if err := v.missed(old); err != nil {
+			return err
+		}
 	}
 	if v.removed != nil {
 		v.removed[o.UID] = struct{}{}
