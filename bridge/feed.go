@@ -71,6 +71,11 @@ func (f *Feed) Resumes(resourceVersion string) {
 	}
 }
 
+// untilListed holds what a sink is behind on until a list has been compared with the index,
+// which is older than the records: what is there of an object, and is not what the sink is
+// known to have had, may be what came before that.
+const untilListed = "listed"
+
 // said says that a watch from that position begins behind what the server has now.
 func said(position, now string) bool {
 	c, ok := event.CompareVersions(position, now)
@@ -97,8 +102,10 @@ func (f *Feed) ListBegins(snapshot string) {
 	f.Position("")
 	for _, p := range f.ports {
 		p.lane.mu.Lock()
-		p.resumed, p.held = "", "" // what a list finds is compared with the index alone
-		p.lane.nudge()
+		p.resumed = "" // what a list finds is compared with the index alone
+		if p.held != "" {
+			p.held = untilListed
+		}
 		if snapshot != "" && p.snapshot == nil {
 			p.beginSnapshot(snapshot, true, 0)
 		}

@@ -250,7 +250,11 @@ func (k *Keeper) loadPort(f *Feed, p *Port, known *Known, objects map[string]*ev
 			p.held = r.Gone.ResourceVersion
 		}
 	}
-	if p.held == "" && len(records) > 0 {
+	switch {
+	case p.held != "" || len(records) == 0:
+	case known.Position == "" && known.Listed:
+		p.held = untilListed
+	default:
 		p.held = known.Position // until it is known what the watch may tell again: see Resumes
 	}
 	p.completeSnapshot()

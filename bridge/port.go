@@ -33,7 +33,8 @@ type Port struct {
 	resumed  string
 	doubtful map[event.Key]struct{}
 	// What the sink is behind on may be up to this version, which the watch has not
-	// reached again: it waits for what comes before. Empty: it has.
+	// reached again: it waits for what comes before. Empty: it has. With untilListed it
+	// waits for the end of a list.
 	held string
 	// What comes may have come to the sink from an earlier run, whose last batch did not
 	// know: up to the version horizon; where that is empty, to the end of the list or the
@@ -225,7 +226,7 @@ func (p *Port) mark(resourceVersion string) {
 		p.tail.moves, p.tail.label = true, resourceVersion
 	}
 	p.newest = resourceVersion
-	if p.held != "" && reached(p.held, resourceVersion) {
+	if p.held != "" && p.held != untilListed && resourceVersion != "" && reached(p.held, resourceVersion) {
 		p.held = ""
 		p.lane.nudge()
 	}

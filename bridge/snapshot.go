@@ -175,8 +175,9 @@ func (p *Port) completeSnapshot() {
 func (p *Port) endList(resourceVersion string, number uint64) {
 	p.lane.mu.Lock()
 	defer p.lane.mu.Unlock()
-	p.doubt, p.horizon = false, ""
+	p.doubt, p.horizon, p.held = false, "", ""
 	p.isBack(number)
+	p.lane.nudge()
 	p.lane.room.Broadcast() // a snapshot may wait for this
 	if s := p.snapshot; s != nil && s.first && !s.listed {
 		s.listed, s.version = true, resourceVersion
