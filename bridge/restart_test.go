@@ -279,7 +279,7 @@ func overfull(l *life) bool {
 			}
 		}
 		for key, b := range p.behind {
-			if b.gone != nil {
+			if gone[key] += len(b.before); b.gone != nil {
 				gone[key]++
 			}
 		}
