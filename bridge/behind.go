@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/kbridge-io/kbridge/event"
+	"github.com/kbridge-io/kbridge/internal/tracing"
 	"github.com/kbridge-io/kbridge/state"
 )
 
@@ -220,12 +221,30 @@ func (l *Lane) hasShare() bool {
 // few that a live change waits no longer than that.
 const maxShared = 512
 
-// emit puts the next object that the port is behind on into the window: as its
-// deletion, as what is there now, or as both where it was made anew. It returns false
-// when there is none, or none may go yet.
+// fits says that hasShare, and that so many bytes more are no more than the window: what is
+// larger by itself passes alone.
+func (l *Lane) fits(size int64) bool {
+	return l.hasShare() && (l.bytes == 0 || l.bytes+size <= l.opts.MaxBytes)
+}
+
+// share is what an event of the object's state takes of the window at most, in bytes.
+func (p *Port) share(o *event.Object) int64 {
+	d := event.Delta{Resource: p.resource, Object: o}
+	if p.snapshot != nil {
+		d.Snapshot = p.snapshot.id
+	}
+	return int64(bufferSize(d.EncodedSize(p.lane.opts.Format)+tracing.Size)) + entryOverhead
+}
+
+// emit puts the next object that the port is behind on into the window: as its deletion,
+// or as what is there now; where it was made anew as the one, and then as the other. It
+// returns false when there is none, or none may go yet.
 func (p *Port) emit() bool {
 	b := p.firstBehind
 	if b == nil || !p.mayGo() || !b.isStored() {
+		return false
+	}
+	if o := b.comesFirst(); o != nil && !p.lane.fits(p.share(o)) {
 		return false
 	}
 	if len(b.before) > 0 {
@@ -236,16 +255,20 @@ func (p *Port) emit() bool {
 		p.touch(b.key)
 		return true
 	}
+	b.inferred = b.inferred || b.deltas != 1
+	if b.gone != nil {
+		p.putGone(b.gone, b.goneAt, b.inferred, base{b.uid, b.version, b.gone, b.guessed})
+		b.uid, b.version, b.gone, b.guessed = "", "", nil, false
+		b.deltas--
+		if b.now != nil {
+			p.touch(b.key)
+			return true
+		}
+	}
 	p.unlink(b)
 	events := 0
-	inferred := b.inferred || b.deltas != 1
-	if b.gone != nil {
-		p.putGone(b.gone, b.goneAt, inferred, base{b.uid, b.version, b.gone, b.guessed})
-		b.uid, b.version = "", ""
-		events++
-	}
 	if b.now != nil && (b.now.UID != b.uid || b.now.ResourceVersion != b.version) {
-		d := event.Delta{Type: event.Updated, Resource: p.resource, Object: b.now, Inferred: inferred, Time: b.nowAt}
+		d := event.Delta{Type: event.Updated, Resource: p.resource, Object: b.now, Inferred: b.inferred, Time: b.nowAt}
 		if b.uid != b.now.UID {
 			d.Type = event.Added
 		}
@@ -386,6 +409,14 @@ func (b *behind) firstGone() *event.Object {
 		return b.before[0]
 	}
 	return b.gone
+}
+
+// comesFirst is the object of which the next event is, or nil.
+func (b *behind) comesFirst() *event.Object {
+	if o := b.firstGone(); o != nil {
+		return o
+	}
+	return b.now
 }
 
 // comes is what the sink has of an object when all that is under way or owed has

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -312,6 +313,62 @@ func TestALaneThatCatchesUpUsesHalfOfItsWindow(t *testing.T) {
 		}
 		r.books(41)
 	})
+}
+
+// Less than half of the window is in use, and what the sink is behind on, or a snapshot, is
+// larger than the rest: it waits, and passes alone where it is larger than the window.
+func TestWhatASinkIsBehindOnKeepsTheWindowsBoundToo(t *testing.T) {
+	large := func(uid string, version int) *event.Object {
+		o := thing("k", uid, version)
+		o.Body = append(o.Body, bytes.Repeat([]byte(" "), 5500)...)
+		return o
+	}
+	behind := func(w *watching, p *Port) {
+		w.has("a", "b")
+		p.lane.mu.Lock()
+		defer p.lane.mu.Unlock()
+		p.fold(&event.Delta{Type: event.Updated, Resource: things, Object: large("k1", 9), Old: thing("k", "k1", 8), Time: time.Now()}, 3)
+	}
+	anew := func(w *watching, p *Port) {
+		w.has("a", "b")
+		p.lane.mu.Lock()
+		defer p.lane.mu.Unlock()
+		p.fold(&event.Delta{Type: event.Deleted, Resource: things, Object: large("k1", 9), Old: thing("k", "k1", 8), Time: time.Now()}, 3)
+		p.fold(&event.Delta{Type: event.Added, Resource: things, Object: large("k2", 10), Time: time.Now()}, 4)
+	}
+	snapshot := func(w *watching, p *Port) {
+		go func() { _ = p.walk(w.ctx, "R", w) }()
+		synctest.Wait()
+		w.has("a", "b")
+		w.index = map[string]*event.Object{"shop/k": large("k1", 9)}
+	}
+	for name, test := range map[string]struct {
+		begin func(*watching, *Port)
+		want  []string
+	}{
+		"behind":     {behind, []string{"added a1/1", "added b1/2", "updated k1/9"}},
+		"made anew":  {anew, []string{"added a1/1", "added b1/2", "deleted k1/9 inferred", "added k2/10 inferred"}},
+		"a snapshot": {snapshot, []string{"started R", "added a1/1", "added b1/2", "synced k1/9 in R", "completed R"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &desk{}
+				r := newRig(t, d.publish, func(o *Options) { o.MaxBytes, o.MaxEvents = 8<<10, 100 })
+				p := r.port()
+				w := watchOf(t, p)
+				test.begin(w, p)
+				for range test.want {
+					time.Sleep(time.Second)
+					if err := r.check(); err != nil {
+						t.Error(err)
+					}
+					d.answer(1)
+				}
+				r.drain()
+				d.wants(t, 0, test.want...)
+			})
+		})
+	}
 }
 
 // The first list is owed and is no reason to fold: live changes of other objects go on.

@@ -11,15 +11,19 @@ const (
 
 var buffers [bufferSteps + 1]sync.Pool
 
+// bufferSize is how large a buffer of at least n bytes is.
+func bufferSize(n int) int { return (n + bufferStep - 1) / bufferStep * bufferStep }
+
 // getBuffer returns an empty buffer of at least n bytes.
 func getBuffer(n int) *[]byte {
-	step := (n + bufferStep - 1) / bufferStep
+	size := bufferSize(n)
+	step := size / bufferStep
 	if step <= bufferSteps {
 		if buf, ok := buffers[step].Get().(*[]byte); ok {
 			return buf
 		}
 	}
-	buf := make([]byte, 0, step*bufferStep)
+	buf := make([]byte, 0, size)
 	return &buf
 }
 

@@ -207,7 +207,7 @@ func (p *Port) walk(ctx context.Context, id string, index Index) error {
 	s.version = p.position
 	l.mu.Unlock()
 	// What changes before the sink has the marker is not to be missing from the snapshot.
-	if err := l.awaitShare(ctx, s); err != nil {
+	if err := l.awaitShare(ctx, s, 0); err != nil {
 		return err
 	}
 	var pace pace
@@ -215,13 +215,16 @@ func (p *Port) walk(ctx context.Context, id string, index Index) error {
 		if err := pace.keep(ctx); err != nil {
 			return err
 		}
+		var share int64 // of the object's event, in bytes
 		for sent := false; !sent; {
-			if err := l.awaitShare(ctx, s); err != nil {
+			if err := l.awaitShare(ctx, s, share); err != nil {
 				return err
 			}
 			pace.begin()
 			index.With(key, func(o *event.Object) {
-				sent = o == nil || p.say(o, s)
+				if sent = o == nil; !sent {
+					sent, share = p.say(o, s)
+				}
 			})
 			pace.end()
 		}
@@ -285,8 +288,9 @@ func (p *Port) awaitCertainty(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// awaitShare waits until a snapshot may use the window, and its marker has arrived.
-func (l *Lane) awaitShare(ctx context.Context, s *snapshot) error {
+// awaitShare waits until a snapshot may use that much of the window, and its marker has
+// arrived.
+func (l *Lane) awaitShare(ctx context.Context, s *snapshot, share int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {
@@ -297,25 +301,26 @@ func (l *Lane) awaitShare(ctx context.Context, s *snapshot) error {
 	defer stop()
 	l.walkers++
 	defer func() { l.walkers-- }()
-	for (!s.began || l.behindCount > 0 || !l.hasShare()) && ctx.Err() == nil {
+	for (!s.began || l.behindCount > 0 || !l.fits(share)) && ctx.Err() == nil {
 		l.room.Wait()
 	}
 	return ctx.Err()
 }
 
-// say puts an object's state into the window as part of a snapshot, and returns
-// false if there is no room any more.
-func (p *Port) say(o *event.Object, s *snapshot) bool {
+// say puts an object's state into the window as part of a snapshot, and returns whether
+// there was room, and what it takes.
+func (p *Port) say(o *event.Object, s *snapshot) (said bool, share int64) {
 	l := p.lane
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.hasShare() || l.behindCount > 0 {
-		return false
+	share = p.share(o)
+	if !l.fits(share) || l.behindCount > 0 {
+		return false, share
 	}
 	s.open++
 	p.put(&event.Delta{Type: event.Synced, Resource: p.resource, Object: o, Snapshot: s.id, Time: time.Now()},
 		base{uid: o.UID, version: o.ResourceVersion})
-	return true
+	return true, share
 }
 
 // stored is the snapshot as the state keeps it, or nil. The lane's lock is held.

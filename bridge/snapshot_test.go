@@ -229,7 +229,7 @@ func TestAnObjectThatIsBehindHasNoTurnBeforeItsChange(t *testing.T) {
 		delta := event.Delta{Type: event.Updated, Resource: things, Object: thing("k", "k1", 9), Old: w.index["shop/k"], Time: time.Now()}
 		p.fold(&delta, 1)
 		p.lane.mu.Unlock()
-		if p.say(delta.Object, s) {
+		if said, _ := p.say(delta.Object, s); said {
 			t.Error("a snapshot says a state whose change the sink has not received")
 		}
 		r.drain()

@@ -75,12 +75,15 @@ func (s *Span) TraceParent() string {
 // traceparentSize is the length of what TraceParent returns.
 const traceparentSize = len("00-") + 32 + len("-") + 16 + len("-01")
 
-// Size is how much longer an event is that carries the span's context, in bytes.
+// Size is how much longer an event is that carries a span's context, in bytes.
+const Size = len(`,"traceparent":""`) + traceparentSize
+
+// Size is how much longer the event is, in bytes: zero where it is not traced.
 func (s *Span) Size() int {
 	if s == nil {
 		return 0
 	}
-	return len(`,"traceparent":""`) + traceparentSize
+	return Size
 }
 
 // About says which event the span is of: what it is about, and nothing of what is in it.
