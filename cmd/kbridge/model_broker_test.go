@@ -44,6 +44,7 @@ type broker struct {
 	lineages             map[string]*lineage
 	unstored             map[string]time.Time // see expose: since when
 	partial, reselected  map[string]bool      // by resource: see notePartial and reselect
+	left                 map[string]bool      // by resource and namespace: see reselect
 }
 
 // sent is which process sent an event, and when.
@@ -81,7 +82,7 @@ func newBroker(w *world, name string) *broker {
 	b := &broker{
 		name: name, w: w, rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.brokers)+7))), ids: map[string]*stored{}, last: map[string]int{}, acked: map[string]sent{}, open: make(chan struct{}),
 		plain: consumer{}, once: consumer{}, newest: consumer{}, mirror: mirror.New(), mirrorOfOnce: mirror.New(), snapshots: map[string]*told{}, lineages: map[string]*lineage{}, unstored: map[string]time.Time{},
-		partial: map[string]bool{}, reselected: map[string]bool{},
+		partial: map[string]bool{}, reselected: map[string]bool{}, left: map[string]bool{},
 	}
 	close(b.open)
 	b.latency = pick(b.rng, 0, 5*time.Millisecond, 200*time.Millisecond)

@@ -79,8 +79,10 @@ func withoutSink(cfg *config.Config, name string) {
 }
 
 // reselect changes the selection of an entry. What a sink had of it before is not
-// mentioned any more: its consumers are right only if they sweep.
+// mentioned any more: its consumers are right only if they sweep. Of a namespace that is
+// left nothing is said at all: they would have to begin anew.
 func (w *world) reselect(r *config.Resource) {
+	had := r.Namespaces
 	switch {
 	case r.OneWatch && len(r.Namespaces) > 1:
 		r.Namespaces = []string{"a"}
@@ -97,6 +99,11 @@ func (w *world) reselect(r *config.Resource) {
 	for name, b := range w.brokers {
 		if r.SendsTo(name) {
 			b.reselected[r.Resource] = true
+			for _, ns := range had {
+				if !slices.Contains(r.Namespaces, ns) {
+					b.left[r.Resource+"/"+ns] = true
+				}
+			}
 		}
 	}
 }
