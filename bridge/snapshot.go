@@ -288,25 +288,6 @@ func (p *Port) awaitCertainty(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// awaitShare waits until a snapshot may use that much of the window, and its marker has
-// arrived.
-func (l *Lane) awaitShare(ctx context.Context, s *snapshot, share int64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.room.Broadcast()
-	})
-	defer stop()
-	l.walkers++
-	defer func() { l.walkers-- }()
-	for (!s.began || l.behindCount > 0 || !l.fits(share)) && ctx.Err() == nil {
-		l.room.Wait()
-	}
-	return ctx.Err()
-}
-
 // say puts an object's state into the window as part of a snapshot, and returns whether
 // there was room, and what it takes.
 func (p *Port) say(o *event.Object, s *snapshot) (said bool, share int64) {
