@@ -185,7 +185,7 @@ func (l *Lane) pump() {
 		l.room.Broadcast() // no answer will wake who waits for this
 	}
 	// Who waits for room is to hear first that it will not come.
-	if l.foldedCount == 0 && len(l.waiting) == 0 && l.hasShare() {
+	if l.folding && l.foldedCount == l.heldCount() && len(l.waiting) == 0 && l.hasShare() {
 		l.endFolding()
 	}
 }
@@ -206,7 +206,19 @@ func (l *Lane) owed(b *behind, n int) {
 	l.behindCount += n
 	if !b.first {
 		l.foldedCount += n
+		b.port.foldedCount += n
 	}
+}
+
+// heldCount is how much of foldedCount waits for a watch that may be refused for long: that
+// is no reason either.
+func (l *Lane) heldCount() (n int) {
+	for _, p := range l.ports {
+		if p.held != "" {
+			n += p.foldedCount
+		}
+	}
+	return n
 }
 
 // emit puts the next object that the port is behind on into the window: as its deletion,

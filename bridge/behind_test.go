@@ -371,6 +371,32 @@ func TestWhatASinkIsBehindOnKeepsTheWindowsBoundToo(t *testing.T) {
 	}
 }
 
+// After a start what a sink is behind on may wait for long, for a watch that is not allowed
+// any more: the changes of other watches are not folded for as long.
+func TestWhatWaitsForItsWatchKeepsNoSinkFromCatchingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{}
+		r := newRig(t, d.publish, folds)
+		refused, p := r.port(), r.port()
+		r.Lane.mu.Lock()
+		refused.held = "5"
+		refused.fold(&event.Delta{Type: event.Added, Resource: things, Object: thing("held", "held1", 5), Time: time.Now()}, 1)
+		r.Lane.mu.Unlock()
+		w := watchOf(t, p)
+		w.has("w", "x", "y", "z")
+		go w.has("k")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		d.run()
+		time.Sleep(time.Minute)
+		w.has("k", "k")
+		d.wants(t, 4, "added k1/5", "updated k1/6", "updated k1/7")
+		if strings.Count(r.log.String(), "has caught up") != 1 {
+			t.Error(r.log)
+		}
+	})
+}
+
 // The first list is owed and is no reason to fold: live changes of other objects go on.
 func TestLiveChangesGoOnWhileAFirstListIsOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

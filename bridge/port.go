@@ -47,6 +47,7 @@ type Port struct {
 	ended map[event.Key]*event.Object
 
 	behind                  map[event.Key]*behind
+	foldedCount             int       // the port's part of the lane's
 	mostBehind              int       // since the map was made
 	behindSince             time.Time // when the sink fell behind; of no meaning while it is not
 	firstBehind, lastBehind *behind   // in order of arrival
