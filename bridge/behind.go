@@ -76,7 +76,8 @@ func (p *Port) fold(d *event.Delta, number uint64) {
 		b.now = nil // it came and went while the sink was behind
 		p.metrics.unseen.Inc()
 	}
-	if b.now == nil && b.gone == nil && len(b.before) == 0 {
+	// While the watch tells again what the sink has had, that is not to be told as news.
+	if b.now == nil && b.gone == nil && len(b.before) == 0 && p.held == "" {
 		p.metrics.folded.Add(float64(b.deltas))
 		p.drop(b)
 		p.tellVerified()

@@ -949,6 +949,26 @@ func TestWhatASinkIsBehindOnWaitsForWhatTheWatchSaysAgain(t *testing.T) {
 	})
 }
 
+// The index is older than the record by several objects of one name: what the watch tells of
+// them again is no news.
+func TestWhatTheWatchSaysAgainOfEarlierObjectsIsNoNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s, d := newMemory(), newAPIServer(), &desk{flow: true}
+		s.has("a")
+		m.views[viewName] = memoryView{state.ViewInfo{Position: "1", Listed: true, Cluster: "cluster", Version: "v1"}, map[string]*event.Object{"shop/a": s.objects["a"]}}
+		s.gone("a")
+		s.has("a")
+		s.gone("a")
+		s.has("a", "a") // a3, at 5 and 6
+		m.lanes[state.LaneID{Sink: "sink0", View: viewName}] = memoryLane{state.LaneInfo{Position: "6"}, map[string]state.Behind{"shop/a": {UID: "a3", ResourceVersion: "6"}}}
+		s.has("a")
+		l := start(t, m, s, setup{}, d)
+		l.resume()
+		l.drain()
+		d.wants(t, 0, "updated a3/7 inferred")
+	})
+}
+
 // The lanes run before the state is loaded: what a sink is behind on goes out
 // although nothing happens.
 func TestWhatASinkIsBehindOnGoesOutByItselfAfterAStart(t *testing.T) {
