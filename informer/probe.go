@@ -61,14 +61,16 @@ func (c *Client) May(ctx context.Context, a authorizationv1.ResourceAttributes) 
 }
 
 // MayWatchAll says whether the client may list and watch a resource in all namespaces. A
-// server that does not answer such questions says no.
+// server that knows no such questions, or lets nobody ask them, says no.
 func (c *Client) MayWatchAll(ctx context.Context, group, resource string) (bool, error) {
 	for _, verb := range []string{"list", "watch"} {
 		may, _, err := c.May(ctx, authorizationv1.ResourceAttributes{Group: group, Resource: resource, Verb: verb})
-		if err != nil && !isAnswer(err) {
+		switch {
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
+			return false, nil
+		case err != nil:
 			return false, err
-		}
-		if err != nil || !may {
+		case !may:
 			return false, nil
 		}
 	}

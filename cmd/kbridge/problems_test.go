@@ -206,7 +206,7 @@ func TestWhyTheClusterIsNotKnownIsSaidAsItIs(t *testing.T) {
 		{denied(401, metav1.StatusReasonUnauthorized), "the API server refuses the credentials: no", "unauthorized", false},
 		{denied(403, metav1.StatusReasonForbidden), "kbridge may not get the namespace kube-system, which identifies the cluster (set `cluster` to do without): no", "forbidden", true},
 		{&tls.CertificateVerificationError{Err: errors.New("unknown authority")}, "the API server's certificate is not trusted: ", "untrusted", false},
-		{denied(500, metav1.StatusReasonInternalError), "the API server does not say which cluster it is: no", "failed", false},
+		{denied(500, metav1.StatusReasonInternalError), "the API server does not say what has to be known first: no", "failed", false},
 	} {
 		p := clusterProblem(c.err)
 		if !strings.HasPrefix(p.Text, c.want) || p.Reason != c.reason || p.Advice == "" {
@@ -216,4 +216,55 @@ func TestWhyTheClusterIsNotKnownIsSaidAsItIs(t *testing.T) {
 			t.Errorf("%v: it is said to set cluster: %s", c.err, p.Text)
 		}
 	}
+}
+
+func TestWhatKeepsAStartFromChoosingItsWatchesIsTold(t *testing.T) {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+	synctest.Test(t, func(t *testing.T) {
+		api := scriptedapi.New()
+		defer api.Close()
+		api.Register(modelConfigMaps, "ConfigMap", true)
+		busy := scriptedapi.Fail(503)
+		api.OnRequest(func(r *scriptedapi.Request) *scriptedapi.Fault {
+			if !strings.HasSuffix(r.Path, "/selfsubjectaccessreviews") {
+				return nil
+			}
+			return &busy
+		})
+		cfg := config.Default()
+		r := config.DefaultResource()
+		r.Resource = "configmaps"
+		for i := range config.ManyNamespaces + 1 {
+			r.Namespaces = append(r.Namespaces, fmt.Sprint("n", i))
+		}
+		cfg.Cluster, cfg.Resources = "test", []config.Resource{r}
+		client, err := informer.NewClient(api.Config(), 1e6, 1e6, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		d := newDaemon(&cfg, nil, adapters{}, grace, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { ended <- d.run(ctx, client) }()
+		defer func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(time.Minute)
+		p := d.problems()
+		if len(p) == 0 || p[0].About != "API server" || p[0].Reason != string(informer.Overloaded) || !p[0].Unready {
+			t.Errorf("while it is not answered: %+v", p)
+		}
+		api.OnRequest(nil) // it does not know the question, which is an answer
+		time.Sleep(time.Minute)
+		if p := d.problems(); len(p) > 0 || cfg.Resources[0].OneWatch {
+			t.Errorf("when it is: %+v, one watch %t", p, cfg.Resources[0].OneWatch)
+		}
+		if n := api.Watches(modelConfigMaps); n != config.ManyNamespaces+1 {
+			t.Errorf("%d watches", n)
+		}
+	})
 }

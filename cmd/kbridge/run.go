@@ -175,7 +175,7 @@ type daemon struct {
 
 	mu       sync.Mutex     // guards what /readyz and /statusz read while it is built
 	debug    string         // where profiles are served
-	cluster  error          // why the cluster's identity is not known yet
+	cluster  error          // why the API server does not say what has to be known of it first
 	name     string         // the cluster's
 	keeper   *bridge.Keeper // nil: there is no state
 	outputs  []*output      // in the order of sinks
@@ -318,22 +318,29 @@ func (d *daemon) run(ctx context.Context, client *informer.Client) (err error) {
 
 // awaitCluster asks for the cluster's identity, however long the answer takes. Where
 // it is optional, and not allowed to be known, it is empty.
-func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client, optional bool) (string, error) {
+func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client, optional bool) (uid string, err error) {
+	err = d.insist(ctx, client, func() error {
+		uid, err = client.ClusterUID(ctx)
+		if optional && apierrors.IsForbidden(err) {
+			d.log.Warn("kbridge may not get the namespace kube-system: another cluster behind the same address will not be noticed", "err", err)
+			return nil
+		}
+		return err
+	})
+	return uid, err
+}
+
+// insist asks the API server until it answers, and says meanwhile what keeps it from that:
+// nothing can be watched before. An error says that ctx has ended.
+func (d *daemon) insist(ctx context.Context, client *informer.Client, ask func() error) error {
 	logged := ""
 	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
-		uid, err := client.ClusterUID(ctx)
+		err := ask()
 		d.mu.Lock()
 		d.cluster = err
 		d.mu.Unlock()
 		if err == nil {
-			return uid, nil
-		}
-		if optional && apierrors.IsForbidden(err) {
-			d.mu.Lock()
-			d.cluster = nil
-			d.mu.Unlock()
-			d.log.Warn("kbridge may not get the namespace kube-system: another cluster behind the same address will not be noticed", "err", err)
-			return "", nil
+			return nil
 		}
 		if c := cause.Of(err); c != logged && ctx.Err() == nil {
 			logged = c
@@ -342,12 +349,12 @@ func (d *daemon) awaitCluster(ctx context.Context, client *informer.Client, opti
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
 
-// unidentified says why the cluster's identity is not known: mostly because nothing is.
+// unidentified says why nothing is known of the cluster yet.
 func unidentified(err error) string {
 	switch informer.ReasonOf(err) {
 	case informer.Forbidden:
@@ -359,7 +366,7 @@ func unidentified(err error) string {
 	case informer.Unreachable, informer.Silent:
 		return "cannot reach the API server"
 	}
-	return "the API server does not say which cluster it is"
+	return "the API server does not say what has to be known first"
 }
 
 // settled says that what the first lists found is with the sinks, and stored.
